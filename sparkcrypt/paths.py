@@ -8,6 +8,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path as FilePath
 from typing import Generic, TypeAlias, TypeVar
@@ -172,7 +173,16 @@ def comparable_path(path: str) -> str:
 
     Percent escapes are kept, since Hadoop does not escape the text of a path: ``%3A`` is part of a folder's name.
     """
-    return Place.of(path).text()
+    folder, _, name = path.rpartition("/")
+    if name in ("", ".", "..") or not folder or folder.endswith("/"):
+        return Place.of(path).text()
+    return f"{_comparable_folder(folder)}/{name}"
+
+
+@lru_cache(maxsize=4096)
+def _comparable_folder(folder: str) -> str:
+    """Return the same for a folder, of which many files are asked for one after the other."""
+    return Place.of(folder).text()
 
 
 def walk_up(path: str) -> Iterator[str]:

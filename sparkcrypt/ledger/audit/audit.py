@@ -26,7 +26,8 @@ from sparkcrypt.ledger.unit import path_below
 
 ENCRYPT = "encrypt"
 """``what`` of the entry that a unit was swapped."""
-_SWAP = "unit_swapped"
+SWAP = "unit_swapped"
+"""The kind of the record that such an entry is made of, with those before it."""
 _BEFORE_SWAP = ("unit_listed", "unit_verified")
 """The kinds of records that say what was swapped, in their order."""
 
@@ -188,7 +189,7 @@ def list_entries_of(log: TableLog, after: int = 0) -> Iterator[AuditEntry]:
     for record, before in _pair_with_evidence(log):
         if record.number <= after:
             continue
-        if record.kind == _SWAP:
+        if record.kind == SWAP:
             yield AuditEntry.of(record, ENCRYPT, _describe_swap(record, before))
         else:
             yield AuditEntry.of(record, record.kind, record.fields)
@@ -203,7 +204,7 @@ def _pair_with_evidence(log: TableLog) -> Iterator[tuple[LogRecord, Mapping[str,
             steps[attempt] = {record.kind: record}
         elif record.kind == _BEFORE_SWAP[1] and attempt in steps:
             steps[attempt][record.kind] = record
-        elif record.kind == _SWAP:
+        elif record.kind == SWAP:
             yield record, steps.pop(attempt, {})
         elif record.kind not in KINDS:
             yield record, {}

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from sparkcrypt.errors import FormatError, VerificationError
@@ -45,6 +46,7 @@ REPLACED = "replaced"
 GONE, CUT_OFF = "new files are gone", "a swap was cut off"
 LISTED_GONE, REPLAYED = "listed files are gone", "earlier files are there again"
 """Kinds of problems: of a run's new files, and of units whose files may not replace those of the list."""
+_NONE: Mapping[str, str] = MappingProxyType({})
 _SETS = (ENCRYPT, "roll back", REPLACED)
 """Kinds of entries that list all of a unit's files; other kinds add files."""
 
@@ -69,7 +71,7 @@ class Manifest:
         runs: partition path -> the last run that put files of the unit into use.
         secret: the record of the secret of the last digests that a pass has made; empty if none has made any.
         beside: partition path -> path below the unit -> length, of files that passes saw beside all listed ones.
-        keeps_past: whether ``earlier`` is filled.
+        keeps_past: whether digests and ``earlier`` are kept; if not, files have names and lengths alone.
     """
 
     listed: dict[str, dict[str, ManifestFile]] = field(default_factory=dict)
@@ -95,7 +97,7 @@ class Manifest:
         name = str(unit.get("unit", ""))
         partition = name if "=" in name and "/" not in name.partition("=")[0] else ""
         secret = (entry.get("digests") or {}).get("secret", {})
-        old, new = (_list_files(changes, side, secret) for side in ("sources", "targets"))
+        old, new = (self._list_files(changes, side, secret) for side in ("sources", "targets"))
         for file in (*old.values(), *new.values()) if self.keeps_past else ():
             self.earlier.setdefault(partition, {}).setdefault(file.length, []).append(file)
         listed = self.listed.get(partition, {})
@@ -112,6 +114,17 @@ class Manifest:
             self.listed[partition] = {}  # what is there is right, and the next run lists what it makes of that
         elif new:
             self.listed.setdefault(partition, {}).update(new)
+
+    def _list_files(
+        self, changes: Iterable[Mapping[str, Any]], side: str, secret: Mapping[str, str]
+    ) -> dict[str, ManifestFile]:
+        found: dict[str, ManifestFile] = {}
+        for change in changes:
+            for file in change[side]:
+                place = f"{change['folder']}/{str(file['path']).rpartition('/')[2]}".lstrip("/")
+                known = (str(file["path"]), int(file["bytes"]), str(file["digest"]), secret)
+                found[place] = ManifestFile(*known) if self.keeps_past else ManifestFile(place, known[1], "", _NONE)
+        return found
 
 
 _Alike: TypeAlias = "tuple[Mapping[str, str], Collection[str]]"
@@ -252,16 +265,6 @@ def _is_decided(unit: Mapping[str, Any], kinds: tuple[str, ...], keep: str) -> b
     return unit.get("kind") in kinds and unit.get("keep") == keep
 
 
-def _list_files(changes: Iterable[Mapping[str, Any]], side: str, secret: Mapping[str, str]) -> dict[str, ManifestFile]:
-    return {
-        f"{change['folder']}/{str(file['path']).rpartition('/')[2]}".lstrip("/"): ManifestFile(
-            str(file["path"]), int(file["bytes"]), str(file["digest"]), secret
-        )
-        for change in changes
-        for file in change[side]
-    }
-
-
 _VERSION = 1
 _PURPOSE = b"sparkcrypt listed files\n"
 
@@ -285,7 +288,11 @@ def read_listed(store: StateStore, log: TableLog, mac: TableMac) -> tuple[Manife
 
 
 def keep_listed(store: StateStore, table_id: str, mac: TableMac, manifest: Manifest, head: AuditHead) -> None:
-    """Keep a manifest as of an entry of the audit, in place of what was kept before."""
+    """Keep a manifest as of an entry of the audit, in place of what was kept before; one that is too large is not."""
+    for name in store.list(f"cache/listed/{table_id}/"):
+        store.delete(name)
+    if sum(len(place) for files in manifest.listed.values() for place in files) > MOST_BYTES:
+        return
     units = {
         partition: {
             "run": manifest.runs.get(partition, ""),
@@ -296,8 +303,6 @@ def keep_listed(store: StateStore, table_id: str, mac: TableMac, manifest: Manif
         if files
     }
     members = {"version": _VERSION, "table_id": table_id, "number": head.number, "entry": head.digest, "units": units}
-    for name in store.list(f"cache/listed/{table_id}/"):
-        store.delete(name)
     content = seal_record(_PURPOSE, members, mac)
     if len(content) <= MOST_BYTES:
         store.create(f"cache/listed/{table_id}/{head.number:08d}.json", content)
@@ -326,7 +331,8 @@ def _find_known(store: StateStore, log: TableLog, mac: TableMac) -> tuple[Manife
             continue
         for partition, unit in members["units"].items():
             manifest.runs[partition] = str(unit["run"])
-            manifest.listed[partition] = {place: ManifestFile(place, length, "", {}) for place, length in unit["files"]}
+            files = ((place, ManifestFile(place, length, "", _NONE)) for place, length in unit["files"])
+            manifest.listed[partition] = dict(files)
             manifest.beside[partition] = {place: length for place, length in unit["beside"]}
         return manifest, number
     return Manifest(keeps_past=False), 0

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from typing import Any
 
 from sparkcrypt.errors import VerificationError
@@ -119,17 +119,25 @@ def refuse_outside(records: Iterable[Record], places: RunFolders) -> None:
     Raises:
         VerificationError: there is such a path; the message names it and the record.
     """
+    holding = set[tuple[str, bool]]()
     for record in records:
-        for path in _relative_paths(record.fields):
+        fields = {name: record.fields[name] for name in record.fields}
+        for path in _relative_paths(fields):
             if path and not _is_plain(path):
                 raise _refuse_path(record, path, "is no path of folders below a unit")
-        for path, staged in _paths(record.fields):
+        for path, staged in _paths(fields):
             if not _is_normal(path):
                 raise _refuse_path(record, path, "is no absolute path without '.' and '..'")
-            if not (places.hold_staged(path) if staged else places.hold(path)):
+            folder = path.rpartition("/")[0]
+            if (folder, staged) in holding:  # what a folder holds, holds what is in it
+                continue
+            hold = places.hold_staged if staged else places.hold
+            if not hold(path):
                 raise _refuse_path(
                     record, path, f"is outside {places.base}, {staging_folder(places.base)} and the table's partitions"
                 )
+            if hold(folder):
+                holding.add((folder, staged))
 
 
 def _paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
@@ -163,6 +171,15 @@ def _is_plain(path: str) -> bool:
 
 
 def _is_normal(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    if name in ("", ".", "..") or not folder:
+        return _is_normal_folder(path)
+    return "\0" not in name and _is_normal_folder(f"{folder}/x")
+
+
+@lru_cache(maxsize=4096)
+def _is_normal_folder(path: str) -> bool:
+    """Return the same for a folder, or for any file in one: many files of one are asked for one after the other."""
     return Place.of(path).path.startswith("/") and "\0" not in path and not {".", ".."} & set(path.split("/"))
 
 
@@ -184,7 +201,7 @@ class AuditIndex:
     """The entries of an audit, indexed for lookups.
 
     Attributes:
-        swaps: run id and unit -> the last entry of the unit's swap or rollback.
+        swaps: run id and unit -> the last entry of the unit's swap or rollback, without its changes.
         folders: the folders of units and files in the entries.
         relocated: run id and unit -> the entries that have its folders after its table was renamed.
         later: run id and unit -> the entries about files of late commits: reconciled, or decided by the operator.
@@ -214,7 +231,8 @@ class AuditIndex:
         fields = entry.entry
         run_id, unit = str(fields["why"]["run_id"]), fields.get("unit") or {}
         if fields["what"] in _SWAPS:
-            self.swaps[run_id, str(unit.get("unit"))] = entry
+            short = {name: value for name, value in fields.items() if name != "changes"}
+            self.swaps[run_id, str(unit.get("unit"))] = replace(entry, entry=short)
         if fields["what"] in _LATER:
             self.later.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
         if fields["what"] == RELOCATE:

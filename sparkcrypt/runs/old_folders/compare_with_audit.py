@@ -27,7 +27,7 @@ from sparkcrypt.errors import KeyServiceError, KeyServiceUnavailableError, Spark
 from sparkcrypt.files.footers import Depth, Found
 from sparkcrypt.files.format import FORMATS
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.audit.audit import ENCRYPT, AuditEntry, AuditWriter, make_entry
+from sparkcrypt.ledger.audit.audit import ENCRYPT, SWAP, AuditEntry, AuditWriter, list_entries_of, make_entry
 from sparkcrypt.ledger.audit.evidence import DigestSecret, list_evidence
 from sparkcrypt.ledger.audit.manifest import (
     LISTED_GONE,
@@ -164,10 +164,15 @@ def places_of_unread(runs: PastRuns, readable: Collection[str]) -> set[str]:
 
 def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_SwappedByAudit]:
     """Yield the audit's entries on each unit that a run has swapped, except runs whose journals are trusted."""
+    log = runs.table.trust.log()
+    if all(record.run_id in readable for record in log.records if record.kind == SWAP):
+        return
     audit = runs.table.trust.audit()
     homes = _homes_by_unit(audit)
-    for (run_id, unit), entry in audit.swaps.items():
-        if run_id in readable or entry.entry["what"] != ENCRYPT:
+    for entry in list_entries_of(log):
+        run_id, unit = str(entry.entry["why"]["run_id"]), str((entry.entry.get("unit") or {}).get("unit"))
+        last = audit.swaps.get((run_id, unit))
+        if run_id in readable or entry.entry["what"] != ENCRYPT or last is None or last.number != entry.number:
             continue
         fields = dict(entry.entry["unit"])
         for moved in audit.relocated.get((run_id, unit), ()):

@@ -482,7 +482,7 @@ WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = 
     "the list of files is read": (_list_files, 30, ("names", "reads", "decoded", "MACs")),
     "runs that are not trusted are compared": (_compare_unread, 60, ()),
     "runs of one unit that are not trusted are compared": (_compare_unread_of_one, 60, ()),
-    "units are compared with the audit's list": (_compare_listed, 100, ()),
+    "units are compared with the audit's list": (_compare_listed, 200, ()),
     "units are those of the audit's list again": (_close_listed, 40, ("reads", "decoded", "MACs")),
     "files are looked for among earlier ones": (_find_replayed, 100, ()),
     "units are followed through later runs": (_follow_units, 40, ("names", "reads", "decoded", "MACs", "records")),
