@@ -243,13 +243,16 @@ def _read_batch(
 ) -> Iterator[tuple[Unit, Mapping[str, Found]]]:
     known = {unit.name: refuse(unit) for unit in units}
     if cache is not None:
-        known = {unit.name: known[unit.name] or cache.find_known(unit.name, unit.files) for unit in units}
-    found = reader.read([file for unit in units for file in unit.files if file.path not in known[unit.name]])
-    for unit in units:
-        facts = {**known[unit.name], **{file.path: found[file.path] for file in unit.files if file.path in found}}
-        if cache is not None and len(facts) > len(known[unit.name]):
-            cache.keep(unit.name, unit.files, facts)
-        yield unit, facts
+        cached = cache.find_known(units)
+        known = {name: refused or cached.get(name, {}) for name, refused in known.items()}
+    read = reader.read([file for unit in units for file in unit.files if file.path not in known[unit.name]])
+    found = {
+        unit.name: {**known[unit.name], **{file.path: read[file.path] for file in unit.files if file.path in read}}
+        for unit in units
+    }
+    if cache is not None:
+        cache.keep(units, found, {name for name, facts in found.items() if len(facts) > len(known[name])})
+    yield from ((unit, found[unit.name]) for unit in units)
 
 
 def scan_footers(

@@ -39,6 +39,7 @@ from sparkcrypt.runs.table.unit_survey import action_of, survey_unit
 from sparkcrypt.runs.table.untouchable import refuse_unknown_columns, refuse_unreadable
 from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.tags.field_metadata import ColumnLineage
+from tests.footers import keep_footers, unit_named
 from tests.unit.backfill.plans import planned
 from tests.unit.backfill.scanned_files import plain_file, scanned_file
 from tests.unit.schema.message_types import fields_of, leaf
@@ -342,8 +343,8 @@ def test_material_beside_a_file_is_read_anew(tmp_path: Path) -> None:
     cache = FooterCache(LocalStateStore(tmp_path), "id")
     sources = [SourceFile("a", 10, 1), SourceFile("b", 10, 1)]
     found = {"a": FooterFacts(INSIDE, {}), "b": FooterFacts(BESIDE, {})}
-    cache.keep("unit", sources, found)
-    assert cache.find_known("unit", sources) == {"a": found["a"]}
+    keep_footers(cache, "unit", sources, found)
+    assert cache.find_known([unit_named("unit", sources)]) == {"unit": {"a": found["a"]}}
     assert [dict(facts) for _, _, facts in cache.read_all()] == [found]
 
 

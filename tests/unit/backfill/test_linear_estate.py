@@ -28,6 +28,7 @@ from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.spark.tables import identity
 from sparkcrypt.spark.tables.identity import Identities, refuse_shared_identity
 from sparkcrypt.spark.tables.table import Table
+from tests.footers import keep_footers
 from tests.growth import Work, assert_linear
 from tests.unit.backfill.metastores import Folders, Metastore, in_use_of
 from tests.unit.backfill.scanned_files import plain_file
@@ -211,7 +212,8 @@ def test_cost_of_keys_grows_with_the_tables_and_the_keys(tmp_path: Path, monkeyp
         store = LocalStateStore(tmp_path / str(number))
         source, keys = SourceFile("/t/f", 1, 2), [f"key-{place:05}" for place in range(number)]
         for key in keys:
-            FooterCache(store, f"table-{key}", name=key).keep("all", [source], {"/t/f": facts_of_keys(key)})
+            cache = FooterCache(store, f"table-{key}", name=key)
+            keep_footers(cache, "all", [source], {"/t/f": facts_of_keys(key)})
 
         def find() -> None:
             assert list(find_uses_of_keys(store, keys)) == keys

@@ -33,6 +33,7 @@ from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.spark.files.listing import SourceFile
+from tests.footers import keep_footers
 from tests.journals import start_run
 
 from .conftest import run
@@ -273,9 +274,8 @@ def know_footer(store: LocalStateStore, policy: Path, keys: KeyService) -> None:
     """Keep what a file's footer said: its data key is under the key."""
     wrapped = (Wrapping("pii", 1, "a"),)
     summary = FileSummary("/a", "encrypted", "AES_GCM_V1", "footer", None, False, None, 1, 1, {}, wrapped)
-    FooterCache(store, "id-1", name="sales.customers").keep(
-        "all", [SourceFile("/a", 1, 1)], {"/a": FooterFacts(summary, {})}
-    )
+    cache = FooterCache(store, "id-1", name="sales.customers")
+    keep_footers(cache, "all", [SourceFile("/a", 1, 1)], {"/a": FooterFacts(summary, {})})
 
 
 def know_hold(store: LocalStateStore, policy: Path, keys: KeyService) -> None:
@@ -345,7 +345,7 @@ def keep(store: LocalStateStore, table_id: str, unit: str, *files: tuple[str, in
         )
         for name, _, wrapped in files
     }
-    FooterCache(store, table_id).keep(unit, sources, found)
+    keep_footers(FooterCache(store, table_id), unit, sources, found)
 
 
 def age(policy: Path, key_id: str, *days: int) -> None:
