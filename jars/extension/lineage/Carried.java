@@ -60,6 +60,15 @@ record Carried(Set<String> tags, Set<Placed> placedOrigins, Set<Origin> declassi
     return withPlaces(each -> new Placed(each.origin(), List.of()));
   }
 
+  /** Makes it that of a value that was made of it in a way that does not show where its parts are. */
+  void moveAnywhere() {
+    if (placedOrigins.stream().anyMatch(each -> !each.at().isEmpty())) {
+      Carried moved = anywhere();
+      placedOrigins.clear();
+      placedOrigins.addAll(moved.placedOrigins);
+    }
+  }
+
   private Carried withPlaces(UnaryOperator<Placed> change) {
     Carried changed = new Carried();
     changed.addAll(this);

@@ -161,13 +161,20 @@ final class ExpressionTags {
     boolean handsOn = expression instanceof Alias || expression instanceof Cast || SELECTING.contains(name(expression));
     List<String> taken = takenPart(expression);
     for (Expression child : Trees.children(expression)) {
-      Carried ofChild = of(child);
-      if (child instanceof StructFieldsOperation) {
-        tags.addAll(ofChild.anywhere());
-        continue; // it has no type; its own children's types are compared
+      boolean hasType = !(child instanceof StructFieldsOperation); // else its own children's types are compared
+      boolean same = hasType && handsOn && !COMPUTING.contains(name(expression)) && LeafPaths.areSame(child.dataType(), expression.dataType());
+      if (tags.isEmpty() && (taken == null || !hasType)) {
+        add(tags, child); // not by a copy for each of many nested functions
+        if (!same && (!hasType || FieldTags.isNested(child.dataType()))) {
+          tags.moveAnywhere();
+        }
+      } else {
+        Carried ofChild = of(child);
+        tags.addAll(taken != null && hasType ? ofChild.below(taken) : same ? ofChild : ofChild.anywhere());
       }
-      boolean same = handsOn && !COMPUTING.contains(name(expression)) && LeafPaths.areSame(child.dataType(), expression.dataType());
-      tags.addAll(taken != null ? ofChild.below(taken) : same ? ofChild : ofChild.anywhere());
+      if (!hasType) {
+        continue;
+      }
       if (handsOn) {
         FieldTags.addLost(tags.tags(), child.dataType(), expression.dataType());
       } else {

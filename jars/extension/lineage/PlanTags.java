@@ -139,7 +139,8 @@ final class PlanTags {
         Trees.expressions(plan, part).forEach(made -> addRows(Trees.output(plan), Calls.call(made, "outputs")));
       }
     } else if (MAKING.contains(name)) {
-      values.setRow(() -> row(children));
+      Carried[] row = new Carried[1]; // of all columns, for each reference by its position
+      values.setRow(() -> row[0] = row[0] == null ? row(children) : row[0]);
       addAliases(Trees.expressions(plan));
     } else if (!PASSING.contains(name)) {
       visitOther(plan, children);
@@ -277,10 +278,21 @@ final class PlanTags {
   private void addRow(List<Attribute> columns, List<? extends Expression> row) {
     for (int i = 0; i < columns.size(); i++) {
       Expression value = row.get(i);
+      if (isSame(columns.get(i), value)) {
+        continue; // as those of the first child of a union, which may be a union of many
+      }
       Carried tags = value instanceof Attribute column ? of(column) : of(value);
       FieldTags.addLost(tags.tags(), value.dataType(), columns.get(i).dataType());
       put(columns.get(i), LeafPaths.areSame(value.dataType(), columns.get(i).dataType()) ? tags : tags.anywhere());
     }
+  }
+
+  /** Returns whether a value is a column itself, so that all that is known of it is known already. */
+  private static boolean isSame(Attribute column, Expression value) {
+    return value instanceof Attribute other
+        && other.exprId().equals(column.exprId())
+        && other.metadata().equals(column.metadata())
+        && other.dataType().equals(column.dataType());
   }
 
   private void addAliases(List<Expression> expressions) {

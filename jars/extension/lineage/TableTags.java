@@ -2,7 +2,9 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -149,16 +151,18 @@ final class TableTags {
   private static Read byPlace(String source, List<Attribute> columns, JsonNode answer) {
     Map<Integer, Set<String>> found = new LinkedHashMap<>();
     Map<Integer, Set<List<String>>> paths = new LinkedHashMap<>();
+    Map<String, List<Integer>> places = new HashMap<>();
+    for (int i = 0; i < columns.size(); i++) {
+      places.computeIfAbsent(columns.get(i).name().toLowerCase(Locale.ROOT), unused -> new ArrayList<>()).add(i);
+    }
     for (JsonNode entry : answer) {
       String name = entry.path("path").path(0).asText().toLowerCase(Locale.ROOT);
-      for (int i = 0; i < columns.size(); i++) {
-        if (columns.get(i).name().toLowerCase(Locale.ROOT).equals(name)) {
-          Set<String> tags = new LinkedHashSet<>(Wire.texts(entry.path("tags")));
-          tags.removeAll(inside(columns.get(i).dataType(), entry.path("path")));
-          found.computeIfAbsent(i, unused -> new LinkedHashSet<>()).addAll(tags);
-          List<String> below = Wire.texts(entry.path("path")).stream().skip(1).map(step -> step.toLowerCase(Locale.ROOT)).toList();
-          paths.computeIfAbsent(i, unused -> new LinkedHashSet<>()).add(below);
-        }
+      for (int i : places.getOrDefault(name, List.of())) {
+        Set<String> tags = new LinkedHashSet<>(Wire.texts(entry.path("tags")));
+        tags.removeAll(inside(columns.get(i).dataType(), entry.path("path")));
+        found.computeIfAbsent(i, unused -> new LinkedHashSet<>()).addAll(tags);
+        List<String> below = Wire.texts(entry.path("path")).stream().skip(1).map(step -> step.toLowerCase(Locale.ROOT)).toList();
+        paths.computeIfAbsent(i, unused -> new LinkedHashSet<>()).add(below);
       }
     }
     return new Read(source, found, paths);

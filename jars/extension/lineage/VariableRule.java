@@ -156,12 +156,17 @@ final class VariableRule extends Rule<LogicalPlan> {
 
   /** Returns the tagged variables that an expression may refer to: all, where it computes a name. */
   private Map<String, Carried> variables(Expression expression) {
-    Map<String, Carried> known = tagsIn(session);
+    Map<String, Carried> found = new LinkedHashMap<>();
+    addVariables(found, tagsIn(session), expression);
+    return found;
+  }
+
+  private static void addVariables(Map<String, Carried> found, Map<String, Carried> known, Expression expression) {
     String type = expression.getClass().getSimpleName();
     if (type.endsWith(IDENTIFIER)) {
-      return known;
+      found.putAll(known);
+      return;
     }
-    Map<String, Carried> found = new LinkedHashMap<>();
     List<String> names = new ArrayList<>();
     if (expression instanceof UnresolvedAttribute) {
       names.addAll(Trees.elements(String.class, Calls.call(expression, "nameParts")));
@@ -173,8 +178,7 @@ final class VariableRule extends Rule<LogicalPlan> {
         found.put(name, known.get(name));
       }
     }
-    Trees.children(expression).forEach(child -> found.putAll(variables(child)));
-    return found;
+    Trees.children(expression).forEach(child -> addVariables(found, known, child));
   }
 
   /** Returns whether a statement declares or sets variables. */

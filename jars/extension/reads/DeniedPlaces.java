@@ -2,11 +2,13 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
-import java.util.Set;
+import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Cast$;
@@ -37,25 +39,21 @@ final class DeniedPlaces {
    * @param partitions the values of the columns that key templates need
    */
   DeniedPlaces(JsonNode leaves, List<Map<String, String>> partitions) {
-    List<JsonNode> always = new ArrayList<>();
-    leaves.forEach(always::add);
-    always.removeIf(leaf -> leaf.path("partitions").isArray());
+    List<JsonNode> every = new ArrayList<>();
+    leaves.forEach(every::add);
+    List<JsonNode> always = every.stream().filter(leaf -> !leaf.path("partitions").isArray()).toList();
     everywhere = byColumn(always);
-    Map<Set<JsonNode>, List<Map<String, String>>> bySet = new LinkedHashMap<>();
-    for (int place = 0; place < partitions.size(); place++) {
-      Set<JsonNode> here = new LinkedHashSet<>();
-      for (JsonNode leaf : leaves) {
-        if (Wire.texts(leaf.path("partitions")).contains(String.valueOf(place))) {
-          here.add(leaf);
-        }
-      }
-      if (!here.isEmpty()) {
-        bySet.computeIfAbsent(here, unused -> new ArrayList<>()).add(partitions.get(place));
+    Map<Integer, List<Integer>> byPlace = new TreeMap<>();
+    for (int leaf = 0; leaf < every.size(); leaf++) {
+      for (String place : new LinkedHashSet<>(Wire.texts(every.get(leaf).path("partitions")))) {
+        byPlace.computeIfAbsent(Integer.valueOf(place), unused -> new ArrayList<>()).add(leaf);
       }
     }
+    Map<List<Integer>, List<Map<String, String>>> bySet = new LinkedHashMap<>();
+    byPlace.forEach((place, here) -> bySet.computeIfAbsent(here, unused -> new ArrayList<>()).add(partitions.get(place)));
     bySet.forEach((here, in) -> {
       List<JsonNode> all = new ArrayList<>(always);
-      all.addAll(here);
+      here.forEach(leaf -> all.add(every.get(leaf)));
       groups.add(new Group(byColumn(all), in));
     });
   }
@@ -76,13 +74,15 @@ final class DeniedPlaces {
 
   /** Returns the condition that a row of this table's node is in one of these partitions. */
   static Expression isIn(List<Map<String, String>> partitions, LogicalPlan node) {
-    return either(partitions.stream().map(values -> is(values, node)).toList());
+    Map<String, Attribute> columns = new HashMap<>();
+    Trees.output(node).forEach(column -> columns.putIfAbsent(column.name().toLowerCase(Locale.ROOT), column));
+    return either(partitions.stream().map(values -> is(values, columns)).toList());
   }
 
-  private static Expression is(Map<String, String> values, LogicalPlan node) {
+  private static Expression is(Map<String, String> values, Map<String, Attribute> columns) {
     Expression all = null;
     for (Map.Entry<String, String> entry : values.entrySet()) {
-      Attribute column = column(entry.getKey(), node);
+      Attribute column = column(entry.getKey(), columns);
       boolean isNull = entry.getValue() == null || entry.getValue().equals(NULL_FOLDER);
       Expression value =
           isNull
@@ -94,12 +94,12 @@ final class DeniedPlaces {
     return all;
   }
 
-  private static Attribute column(String name, LogicalPlan node) {
-    return Trees.output(node).stream()
-        .filter(column -> column.name().equalsIgnoreCase(name))
-        .findFirst()
-        .orElseThrow(
-            () -> Refusal.of("PlanError", "a key template names partition column " + name + ", which the table does not have"));
+  private static Attribute column(String name, Map<String, Attribute> columns) {
+    Attribute found = columns.get(name.toLowerCase(Locale.ROOT));
+    if (found == null) {
+      throw Refusal.of("PlanError", "a key template names partition column " + name + ", which the table does not have");
+    }
+    return found;
   }
 
   /** Returns one OR of all, as deep as the logarithm of their number, since Spark traverses expressions by recursion. */

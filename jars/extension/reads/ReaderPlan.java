@@ -3,6 +3,7 @@ package io.sparkcrypt;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.IdentityHashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -157,8 +158,9 @@ final class ReaderPlan {
       List<Object> renamed) {
     LogicalPlan read = table.isNarrowable() ? narrow(node, denied) : node;
     List<Object> columns = new ArrayList<>();
+    Iterator<Attribute> narrowed = Trees.output(read).iterator();
     for (Attribute old : Trees.output(node)) {
-      Attribute now = Trees.output(read).get(columns.size());
+      Attribute now = narrowed.next();
       if (!reasons.containsKey(old.name())) {
         columns.add(now);
         continue;

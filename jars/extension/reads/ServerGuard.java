@@ -20,6 +20,7 @@ record ServerGuard(Set<String> allowances, Place warehouse) {
   private static final String REFLECT = "reflect";
   private static final String RESOURCES = "resources";
   private static final String LOCAL_FILES = "local_files";
+  private static final Set<String> REFLECTING = Set.of("CallMethodViaReflection", "TryReflect");
 
   static ServerGuard of(SparkSession session) {
     if (!PrincipalBinding.isOfUser(session)) {
@@ -36,7 +37,7 @@ record ServerGuard(Set<String> allowances, Place warehouse) {
   }
 
   void check(Expression expression) {
-    if (expression.getClass().getSimpleName().matches("CallMethodViaReflection|TryReflect")) {
+    if (REFLECTING.contains(expression.getClass().getSimpleName())) {
       refuse(REFLECT, "reflect, java_method and try_reflect");
     }
   }

@@ -91,6 +91,10 @@ final class FieldTags {
 
   /** Returns the part of this name; null if there is none. */
   static StructField part(DataType type, String name) {
+    if (type instanceof StructType struct) {
+      Integer place = (Integer) Calls.<Object>orNull(struct.getFieldIndex(name));
+      return place == null ? null : struct.fields()[place];
+    }
     return parts(type).stream().filter(part -> part.name().equals(name)).findFirst().orElse(null);
   }
 

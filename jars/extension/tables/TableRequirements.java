@@ -2,6 +2,8 @@ package io.sparkcrypt;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -92,8 +94,9 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
    */
   Map<List<String>, Set<String>> tagsIn(StructType schema) {
     Map<List<String>, Set<String>> found = new LinkedHashMap<>();
+    Map<DataType, Map<String, StructField>> known = new IdentityHashMap<>();
     tags.forEach((path, ofColumn) -> {
-      List<String> there = within(schema, path);
+      List<String> there = within(schema, path, known);
       if (!there.isEmpty()) {
         add(found, there, ofColumn);
       }
@@ -116,7 +119,7 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
 
   /** Returns whether a schema has a tagged field, or at least one above it. */
   static boolean isIn(StructType schema, List<String> path) {
-    return !within(schema, path).isEmpty();
+    return !within(schema, path, new IdentityHashMap<>()).isEmpty();
   }
 
   private static void add(Map<List<String>, Set<String>> tags, List<String> path, Iterable<String> more) {
@@ -134,15 +137,19 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
     }
   }
 
-  /** Returns the longest beginning of a path that a schema has, with the schema's own names. */
-  private static List<String> within(StructType schema, List<String> path) {
+  /**
+   * Returns the longest beginning of a path that a schema has, with the schema's own names.
+   *
+   * @param known receives the fields of its structs, by their names in lower case
+   */
+  private static List<String> within(StructType schema, List<String> path, Map<DataType, Map<String, StructField>> known) {
     List<String> found = new ArrayList<>();
     DataType at = schema;
     for (String name : path) {
       if (STEPS_OF_FILES.contains(name) && !(at instanceof StructType)) {
         continue; // a path of Parquet
       }
-      StructField below = step(at, name);
+      StructField below = step(at, name, known);
       if (below == null) {
         break;
       }
@@ -153,10 +160,16 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
   }
 
   /** Returns a part of a type by its name, and a field by its name in any other case too; null if there is none. */
-  private static StructField step(DataType type, String name) {
+  private static StructField step(DataType type, String name, Map<DataType, Map<String, StructField>> known) {
     StructField same = FieldTags.part(type, name);
     return same != null || !(type instanceof StructType struct)
         ? same
-        : Arrays.stream(struct.fields()).filter(field -> field.name().toLowerCase(Locale.ROOT).equals(name.toLowerCase(Locale.ROOT))).findFirst().orElse(null);
+        : known.computeIfAbsent(type, unused -> byName(struct)).get(name.toLowerCase(Locale.ROOT));
+  }
+
+  private static Map<String, StructField> byName(StructType struct) {
+    Map<String, StructField> found = new HashMap<>();
+    Arrays.stream(struct.fields()).forEach(field -> found.putIfAbsent(field.name().toLowerCase(Locale.ROOT), field));
+    return found;
   }
 }

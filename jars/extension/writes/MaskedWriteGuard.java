@@ -135,8 +135,12 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
 
     private final Map<ExprId, Set<List<ColumnPath.Step>>> used = new HashMap<>();
 
-    /** A value inside a column, and the expressions that choose it there, such as the index of an array. */
-    private record Value(Attribute column, List<ColumnPath.Step> steps, List<Expression> choosing) {}
+    /** A value inside a column, or inside what is computed, and the expressions that choose it there, such as the index of an array. */
+    private record Value(Expression within, List<ColumnPath.Step> steps, List<Expression> choosing) {
+      boolean isInColumn() {
+        return within instanceof Attribute;
+      }
+    }
 
     /** Returns the steps by which a column is used; an empty list of steps is the whole column. */
     Set<List<ColumnPath.Step>> of(NamedExpression column) {
@@ -149,7 +153,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
      */
     Set<List<ColumnPath.Step>> ofComputed(NamedExpression column) {
       Set<List<ColumnPath.Step>> uses = of(column);
-      boolean isTaken = column instanceof Attribute || column instanceof Alias alias && valueOf(alias.child()) != null;
+      boolean isTaken = column instanceof Attribute || column instanceof Alias alias && valueOf(alias.child()).isInColumn();
       return !isTaken ? uses : uses.contains(WHOLE) ? Set.of(WHOLE) : Set.of();
     }
 
@@ -185,18 +189,18 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
 
     private void add(Expression expression, List<ColumnPath.Step> steps) {
       Value value = valueOf(expression);
-      if (value == null) {
-        // What is computed from a struct depends on all of it: the least of two structs, say.
-        Trees.children(expression).forEach(this::add);
-        return;
-      }
-      List<ColumnPath.Step> all = new ArrayList<>(value.steps());
-      all.addAll(steps);
-      used.computeIfAbsent(value.column().exprId(), unused -> new HashSet<>()).add(all);
       value.choosing().forEach(this::add);
+      if (value.within() instanceof Attribute column) {
+        List<ColumnPath.Step> all = new ArrayList<>(value.steps());
+        all.addAll(steps);
+        used.computeIfAbsent(column.exprId(), unused -> new HashSet<>()).add(all);
+      } else {
+        // What is computed from a struct depends on all of it: the least of two structs, say.
+        Trees.children(value.within()).forEach(this::add);
+      }
     }
 
-    /** Returns the value that an expression takes out of a column; null for an expression that computes something. */
+    /** Returns the value that an expression takes out of a column, or out of what it computes. */
     private static Value valueOf(Expression expression) {
       LinkedList<ColumnPath.Step> steps = new LinkedList<>();
       List<Expression> choosing = new ArrayList<>();
@@ -211,11 +215,11 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
           steps.addFirst(ELEMENT);
           choosing.addAll(parts.subList(1, parts.size()));
         } else if (!(at instanceof Cast)) {
-          return null;
+          break;
         }
         at = parts.get(0);
       }
-      return new Value((Attribute) at, steps, choosing);
+      return new Value(at, steps, choosing);
     }
   }
 }
