@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -239,6 +240,29 @@ def other_bytes(name: str) -> VerificationError:
 def _raise_unless_gone(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
+
+
+class ListedStore:
+    """A store of which each folder at the top is listed once: for a command that looks at the records of all tables.
+
+    What comes or goes after that is not seen in listings; `create` and `delete` are those of the store.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store, self._names = store, dict[str, tuple[str, ...]]()
+        self.create, self.read, self.delete = store.create, store.read, store.delete
+
+    def list(self, prefix: str) -> tuple[str, ...]:
+        """Return the names that begin with a prefix of at least one whole folder, sorted, as they were listed first.
+
+        Names below ``cache`` are listed by their second folder, since footers are there that few commands need.
+        """
+        folders = prefix.split("/")
+        top = "/".join(folders[: 2 if folders[0] == "cache" else 1]).rstrip("/") + "/"
+        if top not in self._names:
+            self._names[top] = self._store.list(top)
+        names = self._names[top]
+        return names[bisect_left(names, prefix) : bisect_left(names, f"{prefix}\U0010ffff")]
 
 
 class LatestRecord:
