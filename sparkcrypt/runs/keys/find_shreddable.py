@@ -311,7 +311,7 @@ class Survey:
         """Yield what of a table stays readable whatever key is deleted: old files, and open problems."""
         table_id = scan.target.table_id
         log = TableLog.open(self._store, table_id, None)
-        waiting = count_awaiting_expiry(log, self._files, self._policy.grace_seconds)
+        waiting = count_awaiting_expiry(log, self._files.exists, self._policy.grace_seconds)
         if waiting.files:
             plain = f", {waiting.plaintext_files:,} of them with columns in clear," if waiting.plaintext_files else ""
             yield (

@@ -13,7 +13,7 @@ the new one.  Killed writers leave their temporary folders for ever, so the wait
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
@@ -421,6 +421,8 @@ class Awaiting(JsonObject, json_names={"total_bytes": "bytes"}):
         plaintext_bytes: the length of those in bytes.
         since: when the first of them was replaced (ISO 8601, UTC); None if there are none.
         beyond_grace: whether it was replaced longer ago than the policy's grace.
+        plaintext_since: when the first of those in clear was replaced; None if there are none.
+        as_of: the number of the last record of the table's log when they were counted.
     """
 
     files: int = 0
@@ -429,33 +431,39 @@ class Awaiting(JsonObject, json_names={"total_bytes": "bytes"}):
     plaintext_bytes: int = 0
     since: str | None = None
     beyond_grace: bool = False
+    plaintext_since: str | None = None
+    as_of: int = 0
+
+    def judge_age(self, grace_seconds: float) -> Awaiting:
+        """Return the same files as of now, some of which may be beyond their grace since they were counted."""
+        age = _seconds_since(self.since) if self.since else 0.0
+        return replace(self, beyond_grace=bool(self.files) and age > grace_seconds)
 
 
-def count_awaiting_expiry(log: TableLog, files: HadoopFiles, grace_seconds: float) -> Awaiting:
+def count_awaiting_expiry(log: TableLog, exists: Callable[[str], bool], grace_seconds: float) -> Awaiting:
     """Return the old files of a table that await expiry, by its journals; unreadable journals are ignored.
 
     Args:
         log: the table's log, for display alone.
-        files: the file system.
+        exists: whether a folder is there.
         grace_seconds: the time after which old files should have expired.
     """
     runs = Journal.runs(log, archived=False)  # archived runs have expired
-    found = [unit for run_id in runs for unit in _find_in_run(log, run_id, files)]
-    since = min((when for _, when in found), default=None)
+    found = [unit for run_id in runs for unit in _find_in_run(log, run_id, exists)]
     sources = [source for unit, _ in found for source in unit]
     plain = [length for length, in_clear in sources if in_clear]
-    age = _seconds_since(since) if since else 0.0
     return Awaiting(
         files=len(sources),
         total_bytes=sum(length for length, _ in sources),
         plaintext_files=len(plain),
         plaintext_bytes=sum(plain),
-        since=since,
-        beyond_grace=bool(sources) and age > grace_seconds,
-    )
+        since=min((when for _, when in found), default=None),
+        plaintext_since=min((when for unit, when in found if any(in_clear for _, in_clear in unit)), default=None),
+        as_of=log.head[0],
+    ).judge_age(grace_seconds)
 
 
-def _find_in_run(log: TableLog, run_id: str, files: HadoopFiles) -> list[tuple[list[_Source], str]]:
+def _find_in_run(log: TableLog, run_id: str, exists: Callable[[str], bool]) -> list[tuple[list[_Source], str]]:
     """Return the old files of each unit of a run that still exist, and when the unit was swapped.
 
     The records are not authenticated, since they are only reported: a plan then needs no key of the audit.
@@ -464,7 +472,7 @@ def _find_in_run(log: TableLog, run_id: str, files: HadoopFiles) -> list[tuple[l
         journal = Journal.open(log, run_id)
         if has_expired(journal) or journal.run.output:
             return []
-        waiting = [old for old in OldFolder.list_waiting(journal) if files.exists(old.location)]
+        waiting = [old for old in OldFolder.list_waiting(journal) if exists(old.location)]
         return [(_list_sources(old.status), old.swap_time) for old in waiting]
     except VerificationError:
         return []  # the journal is damaged or malformed; the next run reports it

@@ -192,7 +192,7 @@ def needs_care(table: OpenTable) -> bool:
 
 
 def _count_awaiting(table: OpenTable) -> Awaiting:
-    return count_awaiting_expiry(table.trust.shown_log(), table.files, table.policy.grace_seconds)
+    return count_awaiting_expiry(table.trust.shown_log(), table.files.exists, table.policy.grace_seconds)
 
 
 def _has_nothing_left(table: OpenTable) -> bool:

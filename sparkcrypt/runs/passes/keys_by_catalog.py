@@ -278,7 +278,7 @@ def find_needs(spark: SparkSession, policy: Policy, key_id: str, below: int, fou
             yield Need(use.name, f"{text}; {_NO_TABLE if '/' in use.name else '`sparkcrypt rotate` rewraps them'}")
         before = read_key_use(store, use.table_id)  # a later run may have brought its files under another key
         log = TableLog.open(store, use.table_id, None)
-        waiting = count_awaiting_expiry(log, files, policy.grace_seconds).files
+        waiting = count_awaiting_expiry(log, files.exists, policy.grace_seconds).files
         if waiting and (use.holds(key_id) or before.holds(key_id)):
             yield Need(
                 use.name,
