@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +101,18 @@ class RunResult:
             key_calls={"before": count_calls(self.surveys)},
             untagged=untagged,
             data_columns=len(target.plan.columns),
+            key_ids=self._list_key_ids(done, target.plan.footer_key),
         )
+
+    def _list_key_ids(self, done: Collection[str], footer_key: str) -> tuple[str, ...]:
+        """Return the master keys of all files: those of units that were done are by the plan now."""
+        found = set[str]()
+        for survey in self.surveys:
+            if survey.name in done:
+                found |= survey.keys and {*survey.keys, footer_key}
+            if survey.name not in done or sum(amount.files for amount in survey.actions.values()) < survey.amount.files:
+                found |= {wrapping.key_id for wrapping in survey.wrappings}
+        return tuple(sorted(found))
 
     def _estimate_seconds(self, undone: Sequence[UnitSurvey]) -> float | None:
         if self.outcome != "dry run" or not self.bytes_a_second:

@@ -73,6 +73,7 @@ class Report(JsonObject):
         missing_keys: in a dry run, the master keys that a run would need and the key service does not have, as JSON
             values: ``key_id``, how many ``units`` need it, and ``why``: what is known of it, and what to do.
         data_columns: number of columns in files, with those inside of nested ones counted singly.
+        key_ids: the master keys under which its files are, as of its end.
     """
 
     table: str
@@ -111,6 +112,7 @@ class Report(JsonObject):
     untagged: bool = False
     data_columns: int = 0
     missing_keys: tuple[Mapping[str, Any], ...] = ()
+    key_ids: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""

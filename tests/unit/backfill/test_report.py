@@ -43,7 +43,7 @@ FIELDS = [
     "files_left", "bytes_left", "units_left", "quarantined", "drift", "coverage", "planned",
     "estimated_seconds", "this_pass", "earlier", "problems", "awaiting_expiry", "key_calls", "index", "new_location",
     "untagged", "data_columns",
-    "missing_keys",
+    "missing_keys", "key_ids",
 ]  # fmt: skip
 
 
