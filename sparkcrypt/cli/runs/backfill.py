@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.cli.runs.past_runs import expire, list_, orphans, resolve, rollback, show_run, status
+from sparkcrypt.paths import is_local, local_path
 
 _APP = "sparkcrypt backfill"
 
@@ -97,7 +99,11 @@ def _backfill(context: click.Context, options: BackfillOptions) -> None:
             databases=databases,
             path=path,
             options=select_options(
-                PassOptions, options, run=run, on_failure=lambda done_report: failure.update(done_report.to_dict())
+                PassOptions,
+                options,
+                run=run,
+                page=None if html is None else str(Path(local_path(html)).absolute()) if is_local(html) else html,
+                on_failure=lambda done_report: failure.update(done_report.to_dict()),
             ),
         )
         document = done.to_dict()

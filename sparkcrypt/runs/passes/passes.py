@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -23,7 +22,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.journal.journal import Journal, new_run_id
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.directory import open_state_directory
-from sparkcrypt.ledger.state.store import LatestRecord, StateStore
+from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import list_unit
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import Expired, ExpiryOptions, expire_run
@@ -32,6 +31,7 @@ from sparkcrypt.runs.old_folders.orphans import Orphan, OrphanSearch, expire_lef
 from sparkcrypt.runs.old_folders.past_run_checks import needs_care, read_open_problems
 from sparkcrypt.runs.passes.choose_tables import Choice, Chosen, Gate, choose_tables
 from sparkcrypt.runs.passes.key_status import KeySearch, tell_overdue
+from sparkcrypt.runs.passes.last_pass import PassRecord, covers_table
 from sparkcrypt.runs.passes.lost_tags import record_lost_tags, recorded_lost_tags
 from sparkcrypt.runs.passes.report import NOT_IN_PLACE, PassReport, Point, TableError, TableFailures
 from sparkcrypt.runs.passes.run import find_target, open_job, run_table
@@ -43,7 +43,7 @@ from sparkcrypt.runs.table.difference import OF_FOLDERS
 from sparkcrypt.runs.table.in_use import OtherTables
 from sparkcrypt.runs.table.open_table import OpenTable, open_target
 from sparkcrypt.runs.table.progress import Progress
-from sparkcrypt.runs.table.target import CatalogTarget, Target, catalog_target, target_folder_id
+from sparkcrypt.runs.table.target import CatalogTarget, Target, catalog_target, id_of, target_folder_id
 from sparkcrypt.runs.table.unit_survey import count_calls
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session import configure
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 MOST_POINTS = 1_000
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,7 @@ class PassOptions:
             they share the budget and the executors.
         max_bytes: see `Budget`.
         max_seconds: see `Budget`.
+        page: where the HTML report of the pass is to be written, which is recorded of its tables; None if nowhere.
         on_failure: called with the partial report before an error that ends the pass is re-raised.
     """
 
@@ -82,6 +82,7 @@ class PassOptions:
     tables_at_once: int = 1
     max_bytes: int | None = None
     max_seconds: float | None = None
+    page: str | None = None
     on_failure: Callable[[PassReport], None] = lambda _: None
 
     def check(self) -> None:
@@ -133,7 +134,7 @@ def backfill(
     if not options.run.dry_run:
         _expire_names(spark, choice.databases)
         _forget_gone_tables(spark, store)
-    the_pass = _Pass(spark, policy, options)
+    the_pass = _Pass(spark, policy, options, store)
     try:
         if path is None:
             return the_pass.run_on_tables(choose_tables(spark, choice))
@@ -166,19 +167,22 @@ class _Passed:
         failures: its error, if it failed.
         unchanged: its name, if it was skipped, since it has not changed since a pass last found no drift.
         looked_at: its state directory and its id there.
+        record: the record of the last pass over it.
     """
 
     reports: list[Report] = field(default_factory=list)
     failures: TableFailures = field(default_factory=TableFailures)
     unchanged: str | None = None
     looked_at: tuple[StateStore, str] | None = None
+    record: PassRecord | None = None
 
 
 class _Pass:
     """One pass, which collects the results of its tables."""
 
-    def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions) -> None:
+    def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions, store: StateStore) -> None:
         self._catalog, self._policy, self._options = Catalog(spark), policy, options
+        self._store, self._records = store, not options.run.dry_run and covers_table(options.run)
         self._began, self._started = time.monotonic(), datetime.now(timezone.utc)
         self._shown, self._throughput = options.run.progress or Progress(), Throughput()
         self._files, self._budget = HadoopFiles(spark), Budget(options.max_bytes, options.max_seconds)
@@ -196,6 +200,8 @@ class _Pass:
         self._passed.append(passed)
         report = self._run(table, self._options.run, passed)
         passed.reports.append(report if self._keys is None else self._keys.add_missing(report, table.store))
+        if self._records:
+            PassRecord(table.store, target.table_id).keep(report, page=self._options.page)
         return self.report()
 
     def run_on_tables(self, chosen: Iterable[Chosen]) -> PassReport:
@@ -233,7 +239,11 @@ class _Pass:
                 return  # dropped since the pass began
             table = self._catalog.table(candidate.table.quoted)  # its tags may have changed since
             if self._is_of_kind(replace(candidate, table=table)):
-                self._table(table, passed)
+                passed.record = PassRecord(self._store, id_of(table))
+                self._table(table, passed.record, passed)
+        if passed.failures.found and passed.record is not None and self._records:
+            with passed.failures.of(candidate.table.full_name):
+                passed.record.keep_failed(candidate.table.full_name, passed.failures.found[0].error, passed.reports)
 
     def _in_order(self, chosen: Iterable[Chosen]) -> Iterable[Chosen]:
         """Return tables in the policy's order of their tags if a budget may leave some of them for a later pass."""
@@ -252,25 +262,39 @@ class _Pass:
     def _open(self, target: Target) -> OpenTable:
         return self._open_target(target, progress=PassProgress(self._shown.of_run(target.name), self._throughput))
 
-    def _table(self, table: Table, passed: _Passed) -> None:
+    def _table(self, table: Table, record: PassRecord, passed: _Passed) -> None:
         run, target = self._options.run, self._target(table)
         opened = self._open(target)
         if not self._gate.may_run(opened, dry_run=run.dry_run):
+            self._note(record, target.name, "refused", self._gate.refused[target.name])
             return
         passed.looked_at = opened.store, target.table_id
-        if self._unchanged_since(target, opened.store) and not self._needs_care(opened):
+        if self._unchanged_since(target, record) and not self._needs_care(opened):
             passed.unchanged = target.name
+            self._note(record, target.name, "unchanged")
             return
         if not target.plan.encrypted and target.uuid is None and not self._drifts(opened, passed):
+            self._keep(record, passed.reports[-1])
             return  # no column is tagged or encrypted, so the table is not changed: it gets no identity either
-        report = self._run(opened if run.dry_run else self._open(self._identify(target)), run, passed)
+        target = target if run.dry_run else self._identify(target)
+        passed.record = record = record.of_table(target.table_id)
+        report = self._run(opened if run.dry_run else self._open(target), run, passed)
         if self._keys is not None:
             report = self._keys.add_missing(self._with_rule(report, target), opened.store)
         passed.reports.append(report)
         if self._keys is None and run.rotate_key is not None:
             passed.reports[-1] = self._count_calls(target.name, report)
-        elif self._keys is None and run.where is None and self._is_settled(report):
-            self._keep(target.name)
+        self._keep(record, report)
+
+    def _note(self, record: PassRecord, name: str, outcome: str, reason: str | None = None) -> None:
+        if self._records:
+            record.note(name, outcome, reason)
+
+    def _keep(self, record: PassRecord, report: Report) -> None:
+        """Record a report of a whole table, with the table's fingerprint if nothing is left to look at."""
+        if self._records:
+            fingerprint = self._find_settled(report.table) if self._is_settled(report) else None
+            record.keep(report, fingerprint=fingerprint, page=self._options.page)
 
     def _identify(self, target: CatalogTarget) -> CatalogTarget:
         """Give a table its identity and its rule; one table after the other, since others may have the same UUID."""
@@ -282,11 +306,9 @@ class _Pass:
         """Tell whether a run left nothing to look at; an untagged table is named by each pass."""
         return report.outcome in ("done", "nothing to do") and not report.untagged
 
-    def _unchanged_since(self, target: CatalogTarget, store: StateStore) -> bool:
+    def _unchanged_since(self, target: CatalogTarget, record: PassRecord) -> bool:
         """Tell whether the pass skips unchanged tables, and a table is unchanged since a pass last found no drift."""
-        if not self._options.changed:
-            return False
-        return PassFingerprint(store, target.table_id).read() == fingerprint(target, self._files)
+        return self._options.changed and record.fingerprint == fingerprint(target, self._files)
 
     def _needs_care(self, table: OpenTable) -> bool:
         if self._options.run.dry_run:
@@ -311,19 +333,18 @@ class _Pass:
         warning = f"{NOT_IN_PLACE} {'; '.join(lines)}; `sparkcrypt tags apply`, or a run, puts it there"
         return replace(report, warnings=(*report.warnings, warning))
 
-    def _keep(self, name: str) -> None:
-        """Record the table's fingerprint if a survey after the run finds no drift and nothing changed meanwhile.
+    def _find_settled(self, name: str) -> str | None:
+        """Return the table's fingerprint if a survey after the run finds no drift and nothing changed meanwhile.
 
         The run has changed properties and files, and another process may have changed tags or written files during it.
         """
         target = self._target(self._catalog.table(name))
         digest = fingerprint(target, self._files)
         table = self._open(target)
-        job = open_job(table, replace(self._options.run, where=None), self._budget)
-        if not survey_units(job.table, job.reader, job.options).drifted and digest == fingerprint(
-            self._target(self._catalog.table(name)), self._files
-        ):
-            PassFingerprint(table.store, target.table_id).keep(digest)
+        job = open_job(table, self._options.run, self._budget)
+        drifted = survey_units(job.table, job.reader, job.options).drifted
+        is_same = not drifted and digest == fingerprint(self._target(self._catalog.table(name)), self._files)
+        return digest if is_same else None
 
     def _count_calls(self, name: str, report: Report) -> Report:
         """Survey a table after a rotation; return its report with how many calls a reader makes now."""
@@ -407,26 +428,6 @@ class PassProgress(Progress):
     def finish(self) -> None:
         """Forward the end of a run."""
         self._shown.finish()
-
-
-class PassFingerprint:
-    """The fingerprint that a table had when a pass last found no drift in it."""
-
-    def __init__(self, store: StateStore, table_id: str) -> None:
-        self._record = LatestRecord(store, f"cache/passes/{table_id}/")
-
-    def read(self) -> str | None:
-        """Return the recorded fingerprint; None if no pass found the table without drift."""
-        for content in self._record.read():
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                record: dict[str, Any] = json.loads(content)
-                if record["version"] == VERSION:
-                    return str(record["fingerprint"])
-        return None
-
-    def keep(self, fingerprint: str) -> None:
-        """Record the fingerprint after a pass that ended without drift."""
-        self._record.replace(json.dumps({"version": VERSION, "fingerprint": fingerprint}).encode())
 
 
 def fingerprint(target: CatalogTarget, files: HadoopFiles) -> str:

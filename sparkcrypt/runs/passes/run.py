@@ -26,6 +26,7 @@ from sparkcrypt.runs.old_folders.late_commits import compare_run, problems_of
 from sparkcrypt.runs.old_folders.past_run_checks import OldFiles
 from sparkcrypt.runs.old_folders.replacements import open_cut_off
 from sparkcrypt.runs.passes import units
+from sparkcrypt.runs.passes.last_pass import PassRecord, covers_table
 from sparkcrypt.runs.passes.result import RunResult, bytes_a_second, find_last_audit, result_of_failed_run
 from sparkcrypt.runs.passes.units import Surveyed, UnitWork, survey_units
 from sparkcrypt.runs.rewrite.context import RunContext
@@ -513,7 +514,11 @@ def encrypt_table(
     target = find_target(spark, table, path, policy, avro, options.engine)
     options.on_plan(target.plan)
     target = target if options.dry_run else target.with_identity(policy)
-    return run_table(open_job(open_target(spark, target, policy, options.progress), options))
+    opened = open_target(spark, target, policy, options.progress)
+    report = run_table(open_job(opened, options))
+    if covers_table(options) and not options.dry_run:
+        PassRecord(opened.store, target.table_id).keep(report)
+    return report
 
 
 def find_target(

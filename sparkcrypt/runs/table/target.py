@@ -213,7 +213,12 @@ class PathTarget(Target):
 
 def id_of(table: Table) -> str:
     """Return a table's id in the state directory: its UUID, or a digest of its name before it has one."""
-    return table.uuid or _digest(table.full_name)
+    return table.uuid or id_of_name(table.full_name)
+
+
+def id_of_name(name: str) -> str:
+    """Return the id in the state directory of a table without a UUID, by its name."""
+    return _digest(name)
 
 
 def units_of(spark: SparkSession, table: Table, where: str | None = None) -> tuple[Unit, ...]:
