@@ -35,6 +35,48 @@ def count_of(number: float, noun: str) -> str:
     return f"{number:,.0f} {several}"
 
 
+def percent(part: float, whole: float) -> str:
+    """Return a share as text: 0 % and 100 % only if it is exactly that; 100 % if the whole is 0."""
+    share = 100 * part / whole if whole else 100.0
+    if 0 < share < 0.1:
+        return "< 0.1 %"
+    if 99.9 < share < 100:
+        return "> 99.9 %"
+    return f"{share:.0f} %" if share in (0, 100) else f"{share:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """Return a time span in its two largest units: ``4.2 s``, ``12 min 5 s``, ``3 h 7 min``, ``2 d 4 h``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for unit, length, smaller, part in (("min", 60, "s", 1), ("h", 3600, "min", 60), ("d", 86400, "h", 3600)):
+        if whole < length * (60 if unit != "h" else 24) or unit == "d":
+            rest = whole % length // part
+            return f"{whole // length:,} {unit} {rest} {smaller}" if rest else f"{whole // length:,} {unit}"
+    raise AssertionError("days take any length")
+
+
+def parse_time(text: str) -> datetime:
+    """Return a time in ISO 8601, as reports and records have it; one without a zone is in UTC.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return when if when.tzinfo is not None else when.replace(tzinfo=timezone.utc)
+
+
+def age_of(text: str | None, now: datetime) -> str:
+    """Return how long ago a time was; ``?`` if it is not known, and no time for one that is still to come."""
+    try:
+        return "?" if text is None else duration(max(0.0, (now - parse_time(text)).total_seconds()))
+    except ValueError:
+        return "?"
+
+
 def replace_controls(text: str) -> str:
     """Return a text without characters that would control a terminal, such as a file's name may have."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)

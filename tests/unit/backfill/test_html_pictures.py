@@ -9,11 +9,9 @@ import pytest
 
 from sparkcrypt.runs.passes.html.content import (
     change,
-    duration,
     list_remainders,
     make_visible,
     moment,
-    percent,
     shell_word,
 )
 from sparkcrypt.runs.passes.html.content import coverage as coverage_groups
@@ -28,7 +26,7 @@ from sparkcrypt.runs.passes.html.pictures import (
     Throughput,
     throughput,
 )
-from sparkcrypt.text import count_of, size_of
+from sparkcrypt.text import count_of, duration, percent, size_of
 from tests.unit.backfill.pass_reports import MEGABYTE, coverage, incomplete, points, quarantined, report, table
 
 

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from types import SimpleNamespace as Shown
 from typing import Any
 
-from sparkcrypt.text import count_of, size_of
+from sparkcrypt.text import count_of, duration, percent, size_of
 
 NAME_CHARACTERS = 300
 MESSAGE_CHARACTERS = 2_000
@@ -60,36 +60,12 @@ MOST_TAGS = 30
 MOST_DETAILS = 40
 
 
-def percent(part: float, whole: float) -> str:
-    """Return a share as text: 0 % and 100 % only if it is exactly that; 100 % if the whole is 0."""
-    share = 100 * part / whole if whole else 100.0
-    if 0 < share < 0.1:
-        return "< 0.1 %"
-    if 99.9 < share < 100:
-        return "> 99.9 %"
-    return f"{share:.0f} %" if share in (0, 100) else f"{share:.1f} %"
-
-
 def change(before: float, after: float) -> str:
     """Return the relative change as text: ``+0.3 %``; empty if ``before`` is 0."""
     if not before:
         return ""
     share = 100 * (after - before) / before
     return "±0.0 %" if abs(share) < 0.05 else f"{share:+.1f} %".replace("-", "\N{MINUS SIGN}")
-
-
-def duration(seconds: float) -> str:
-    """Return a time span in its two largest units: ``4.2 s``, ``12 min 5 s``, ``3 h 7 min``, ``2 d 4 h``."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    for unit, length, smaller, part in (("min", 60, "s", 1), ("h", 3600, "min", 60), ("d", 86400, "h", 3600)):
-        if whole < length * (60 if unit != "h" else 24) or unit == "d":
-            rest = whole % length // part
-            return f"{whole // length:,} {unit} {rest} {smaller}" if rest else f"{whole // length:,} {unit}"
-    raise AssertionError("days take any length")
 
 
 def moment(text: object) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from sparkcrypt.runs.passes.html import content, pictures
-from sparkcrypt.text import count_of, size_of
+from sparkcrypt.text import count_of, duration, size_of
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.passes.lineage import Lineage
@@ -82,7 +82,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "amount": "{:,.0f}".format,
-        "duration": content.duration,
+        "duration": duration,
         "moment": content.moment,
         "size": size_of,
         "visible": content.make_visible,

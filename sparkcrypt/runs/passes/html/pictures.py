@@ -13,8 +13,8 @@ from itertools import pairwise
 from types import SimpleNamespace as Shown
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.runs.passes.html.content import duration, make_visible
-from sparkcrypt.text import size_of
+from sparkcrypt.runs.passes.html.content import make_visible
+from sparkcrypt.text import duration, size_of
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.passes.lineage import Lineage
