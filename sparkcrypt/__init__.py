@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sparkcrypt.plan import EncryptionPlan
     from sparkcrypt.policy.load import load_policy
     from sparkcrypt.policy.model import Policy
+    from sparkcrypt.runs.passes.estate import status
     from sparkcrypt.runs.passes.run import encrypt_table
     from sparkcrypt.runs.table.table_index import index_table
     from sparkcrypt.runs.table.verify import verify_table
@@ -36,6 +37,7 @@ _HOMES = {
     "read_table": "sparkcrypt.spark.setup.read",
     "session": "sparkcrypt.spark.setup.session",
     "skipping_report": "sparkcrypt.spark.setup.read",
+    "status": "sparkcrypt.runs.passes.estate",
     "verify_table": "sparkcrypt.runs.table.verify",
 }
 
@@ -54,6 +56,7 @@ __all__ = [
     "read_table",
     "session",
     "skipping_report",
+    "status",
     "verify_table",
 ]
 
