@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from tests.services.installed import ROOT
+from tests.unit.backfill.pages import ALLOWED_ELEMENTS, ATTACKS, Page, words
 from tests.unit.backfill.pass_reports import (
     MEGABYTE,
     PASS,
@@ -34,71 +34,10 @@ from tests.unit.backfill.pass_reports import (
     unit,
 )
 
-VOID = {"meta", "link", "br", "img", "input", "hr"}
-ALLOWED_ELEMENTS = {
-    *("html", "head", "meta", "title", "style", "body", "header", "nav", "main", "section", "footer", "div", "span"),
-    *("svg", "defs", "pattern", "rect", "line", "path", "circle", "text", "desc", "polygon", "polyline"),
-    *("a", "p", "h1", "h2", "h3", "dl", "dt", "dd", "ul", "li", "code", "b", "strong", "bdi", "details", "summary"),
-    *("table", "caption", "thead", "tbody", "tr", "th", "td"),
-}
-ATTACKS = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "' onmouseover='alert(1)",
-    "</style><script>alert(1)</script>",
-    "</title><script>alert(1)</script>",
-    "{{ 7 * 7 }}{% raw %}",
-    "<!-- ",
-    "javascript:alert(1)",
-    "&lt;script&gt;",
-]
-
-
-class Page(HTMLParser):
-    """What a parser finds: elements that are closed in order, their attributes, and the text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self._open: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """An element begins."""
-        self.elements.append((tag, dict(attrs)))
-        self.text += " "
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """An element of SVG without contents."""
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        """The element that began last ends."""
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        """Text, unless it is the style's."""
-        if self._open and self._open[-1] != "style":
-            self.text += data
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        """Return the attributes of each element of that name."""
-        return [attributes for name, attributes in self.elements if name == tag]
-
 
 def rendered(document: dict[str, Any]) -> Page:
     """Return the page, parsed; a report goes through JSON as it does on its way to a file."""
     return Page(report_html(json.loads(json.dumps(document))))
-
-
-def words(page: Page) -> str:
-    """Return the text with single spaces."""
-    return re.sub(r"\s+", " ", page.text)
 
 
 def poisoned(text: str) -> dict[str, Any]:
@@ -442,6 +381,8 @@ def test_the_template_is_in_the_distribution(tmp_path: Path) -> None:
         "backfill.html.j2",
         "backfill.css",
         "lineage.svg.j2",
+        "parts.html.j2",
+        "status.html.j2",
     }
 
 

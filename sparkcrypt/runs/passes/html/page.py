@@ -1,4 +1,4 @@
-"""Pages and pictures without scripts, external images or styles: the report of a pass, and the lineage of tables."""
+"""Pages and pictures without scripts, external images or styles: of a pass, of all tables, and of their lineage."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from sparkcrypt.runs.passes.html import content, pictures
+from sparkcrypt.runs.passes.html import content, estate, pictures
 from sparkcrypt.text import count_of, duration, size_of
 
 if TYPE_CHECKING:
+    from sparkcrypt.runs.passes.estate import EstateStatus
     from sparkcrypt.runs.passes.lineage import Lineage
 
-_PAGE, _STYLE, _LINEAGE = "backfill.html.j2", "backfill.css", "lineage.svg.j2"
+_PAGE, _STATUS, _STYLE, _LINEAGE = "backfill.html.j2", "status.html.j2", "backfill.css", "lineage.svg.j2"
 
 
 def report_html(report: Mapping[str, Any]) -> str:
@@ -29,14 +30,31 @@ def report_html(report: Mapping[str, Any]) -> str:
         report: JSON values, as `sparkcrypt.runs.passes.report.PassReport.to_dict` returns them.  For a pass that
             failed, ``outcome`` and ``error`` are enough.
     """
-    style = load_template(_STYLE).render()
     return load_template(_PAGE).render(
-        style_name=_STYLE,
-        style_digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        **_style(),
         picture=pictures,
         **_sections(report),
         **{name: content.make_visible(report.get(name) or "") for name in ("pass_id", "policy_digest", "version")},
     )
+
+
+def status_html(done: EstateStatus, place: str) -> str:
+    """Return the status of all tables as an HTML page; long lists are cut, and all values are escaped.
+
+    Args:
+        done: the status.
+        place: where the page is written, from which links lead to reports of passes.
+    """
+    return load_template(_STATUS).render(**_style(), **estate.status_sections(done, place))
+
+
+def _style() -> dict[str, str]:
+    """Return the name of the style sheet, and the digest by which the page's policy allows it alone."""
+    style = load_template(_STYLE).render()
+    return {
+        "style_name": _STYLE,
+        "style_digest": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+    }
 
 
 def draw_lineage(lineage: Lineage) -> str:
