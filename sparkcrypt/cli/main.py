@@ -12,6 +12,7 @@ from sparkcrypt.cli.frame.command import Group
 from sparkcrypt.cli.runs.backfill import backfill
 from sparkcrypt.cli.runs.rotate import rotate
 from sparkcrypt.cli.runs.shred import shred
+from sparkcrypt.cli.runs.status import status
 from sparkcrypt.cli.setup.batch import batch
 from sparkcrypt.cli.setup.doctor import conf, doctor, jobs
 from sparkcrypt.cli.setup.keys import keys
@@ -56,6 +57,7 @@ _COMMANDS = (
     rewrite,
     rotate,
     shred,
+    status,
     tags,
     verify,
 )

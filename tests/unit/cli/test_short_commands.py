@@ -30,6 +30,7 @@ BULK = [
     "backfill rollback 20260101T000000-00000000 --table d.t",
     "verify --table d.t",
     "rotate --key pii",
+    "status --fresh",
     "index refresh --table d.t",
 ]
 SHORT = [
@@ -39,6 +40,7 @@ SHORT = [
     "plan --database d",
     "keys status",
     "backfill status --table d.t",
+    "status",
     "audit show --table d.t",
     "lineage --database d",
 ]
