@@ -59,6 +59,14 @@ def test_a_pass_without_a_report_leaves_the_figures() -> None:
         assert replace(now.last.figures, at="") == replace(kept.figures, at="")
 
 
+def test_a_fingerprint_stays_until_another_takes_its_place() -> None:
+    """It is compared with the table as it is, so an old one cannot hide a change."""
+    store = MemoryStore({})
+    for fingerprint, expected in (("f", "f"), (None, "f"), ("g", "g")):
+        PassRecord(store, "t").keep(DONE, fingerprint=fingerprint)
+        assert PassRecord(store, "t").fingerprint == expected
+
+
 def test_a_run_that_failed_keeps_what_it_did_and_no_figures() -> None:
     """It may have surveyed nothing: its units and drift would be said to be none."""
     store = MemoryStore({})

@@ -5,7 +5,17 @@ import pytest
 from sparkcrypt.ledger.state.store import ListedStore
 from tests.unit.backfill.memory_store import MemoryStore
 
-NAMES = ["cache/a/t/1", "cache/ab/t/1", "log/t/1", "log/t/2", "log/t-2/1", "log/u/1", "logs/t/1", "locks/t/1"]
+NAMES = [
+    "cache/a/t/1",
+    "cache/ab/t/1",
+    "log/t/1",
+    "log/t/2",
+    "log/t-2/1",
+    "log/u/1",
+    "log/ü/1",
+    "logs/t/1",
+    "locks/t/1",
+]
 
 
 class Counted(MemoryStore):
@@ -23,7 +33,19 @@ class Counted(MemoryStore):
 
 @pytest.mark.parametrize(
     "prefix",
-    ["log/", "log/t/", "log/t", "log/t-2/", "log/none/", "cache/a/", "cache/a/t/", "cache/ab/", "cache/", "x/"],
+    [
+        "log/",
+        "log/t/",
+        "log/t",
+        "log/t-2/",
+        "log/none/",
+        "log/ü",
+        "cache/a/",
+        "cache/a/t/",
+        "cache/ab/",
+        "cache/",
+        "x/",
+    ],
 )
 def test_it_lists_what_the_store_lists(prefix: str) -> None:
     """In the same order, and nothing of a folder whose name begins alike."""
@@ -35,7 +57,7 @@ def test_each_folder_is_listed_once() -> None:
     store = Counted()
     listed = ListedStore(store)
     for _ in range(3):
-        for prefix in ("log/t/", "log/u/", "log/none/", "cache/a/t/"):
+        for prefix in ("log/t/", "log/ü/", "log/none/", "cache/a/t/"):
             listed.list(prefix)
     assert store.asked == ["log/", "cache/a/"]
 

@@ -13,6 +13,7 @@ import pytest
 
 from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError, RunConflictError, VerificationError
+from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.audit.manifest import LISTED_GONE, REPLAYED
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
@@ -25,7 +26,7 @@ from sparkcrypt.runs.passes.result import RunResult
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.difference import Drift
-from sparkcrypt.runs.table.unit_survey import UnitSurvey
+from sparkcrypt.runs.table.unit_survey import FileAction, UnitSurvey
 from sparkcrypt.schema import schema_from_spark
 from tests.unit.backfill.run_reports import report
 
@@ -129,6 +130,25 @@ def test_what_is_still_encrypted_is_not_called_untagged() -> None:
         made = RunResult("run", outcome, [survey]).report(target, "native", 1.0)  # type: ignore[arg-type]
         assert (made.untagged, made.outcome) == (untagged, "untagged" if untagged else outcome)
         assert made.data_columns == 1
+
+
+def test_keys_of_files_are_by_the_plan_where_all_were_rewritten() -> None:
+    """Of a unit of which files matched already, and of one that was left, they are also those in the files."""
+    schema = schema_from_spark({"type": "struct", "fields": [{"name": "email", "type": "string", "nullable": True}]})
+    plan = build_plan(schema, (), policy_from_text(POLICY, where="", base="/"))
+    target: Any = SimpleNamespace(name="db.t", plan=plan)
+    old, kept, left = (frozenset({Wrapping(key_id, 1, "x", "local")}) for key_id in ("old", "kept", "left"))
+    drift = (Drift("wrong_key", "/t/f", "email", "encrypted with another key"),)
+
+    def survey(name: str, wrappings: frozenset[Wrapping], rewritten: int) -> UnitSurvey:
+        unit = Unit(name, "/t", None, "", {})
+        actions: dict[FileAction, Amount] = {"re-key": Amount(rewritten, 9)}
+        return UnitSurvey(unit, Amount(2, 9), drift, actions, wrappings=wrappings, keys=frozenset({"pii"}))
+
+    surveys = [survey("whole", old, 2), survey("part", kept, 1), survey("left", left, 2)]
+    done = [UnitOutcome(name, 2, 5, 9, 9, "/t", "/new", verified=True) for name in ("whole", "part")]
+    made = RunResult("run", "incomplete", surveys, done).report(target, "native", 1.0)
+    assert made.key_ids == ("footer", "kept", "left", "pii")
 
 
 FAILED = {"failed": [TableError("s.t", "PlanError", "no tag x")]}
