@@ -35,10 +35,10 @@ KINDS = ["USING parquet", "STORED AS PARQUET"]
 TAG = f"{TAGS_PREFIX}email"
 
 
-def apply(lake: Lake, rules: str, *, prune: bool = False) -> tuple[str, ...]:
+def apply(lake: Lake, rules: str, *, remove: bool = False) -> tuple[str, ...]:
     """Put rules into their tables, and return the lines of what was done."""
     read = rules_from_text(rules, where="rules.yaml", base="/")
-    changes, _ = rule_changes(lake.spark, read, prune=prune)
+    changes, _ = rule_changes(lake.spark, read, remove=remove)
     for change in changes:
         put_rule(lake.spark, change)
     return tuple(line for change in changes for line in change.lines())
@@ -46,24 +46,25 @@ def apply(lake: Lake, rules: str, *, prune: bool = False) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rules_are_put_and_taken_back(lake: Lake, kind: str) -> None:
-    """A rule's tags and requirement stand in the properties, and ``prune`` takes back those and no others."""
+    """A rule's tags and requirement stand in the properties, and ``remove`` takes back those and no others."""
     lake.sql(f"CREATE TABLE t (id INT, email STRING, name STRING) {kind}")
     set_tags(lake.spark, "t", {"name": ["pii"], "email": ["own"]})
-    said = apply(lake, f"{lake.database}.t: {{require_encryption: true, tags: {{EMAIL: pii, name: pii}}}}")
+    rules = f"{lake.database}.t: {{require_encryption: true, tags: {{EMAIL: pii, name: pii}}}}"
+    said = apply(lake, rules, remove=True)
     assert said == ("encryption required", "email: own,pii")
     table = Catalog(lake.spark).table("t")
     assert (table.options[TAG], table.options[REQUIRE_ENCRYPTION]) == ("own,pii", "true")
     assert json.loads(table.properties[RULE_MARK]) == {"require_encryption": True, "tags": {"email": ["pii"]}}
     assert apply(lake, f"{lake.database}.t: {{require_encryption: true, tags: {{email: pii}}}}") == ()
     assert apply(lake, "{}") == ()
-    assert apply(lake, "{}", prune=True) == ("encryption no longer required", "email: own (taken back)")
+    assert apply(lake, "{}", remove=True) == ("encryption no longer required", "email: own (taken back)")
     table = Catalog(lake.spark).table("t")
     assert (table.options[TAG], table.options[f"{TAGS_PREFIX}name"]) == ("own", "pii")
     assert table.options.get(REQUIRE_ENCRYPTION, "false") == "false"
 
 
 def test_the_command(lake: Lake) -> None:
-    """`sparkcrypt tags apply FILE`: a dry run changes nothing, a second call finds nothing, --prune takes back."""
+    """`sparkcrypt tags apply FILE`: a dry run changes nothing, a second call finds nothing, --remove takes back."""
     lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet")
     name, rules = lake.name("t"), lake.root / "rules.yaml"
 
@@ -83,14 +84,20 @@ def test_the_command(lake: Lake) -> None:
     (change,) = dry["changes"]
     assert change == {
         "table": name, "identity": True, "require_encryption": True, "tags": {"email": ["pii"]}, "taken_back": {},
+        "held": [],
     }  # fmt: skip
     assert applied(rule) == {**dry, "dry_run": False}
     assert tags()[0] == "pii" and tags()[1]
     assert applied(rule)["changes"] == []
-    assert applied("{}\n")["changes"] == []
-    (back,) = applied("{}\n", "--prune", "--dry-run")["changes"]
+    (kept,) = applied("{}\n")["changes"]
+    assert [entry["reason"] for entry in kept["held"]] == [
+        "tags would be removed",
+        "encryption would no longer be required",
+    ]
+    assert (kept["tags"], kept["taken_back"], tags()[0]) == ({}, {}, "pii")
+    (back,) = applied("{}\n", "--remove", "--dry-run")["changes"]
     assert (back["taken_back"], tags()[0]) == ({"email": []}, "pii")  # what the column keeps
-    text = CliRunner().invoke(command, [str(rules), "--prune"])
+    text = CliRunner().invoke(command, [str(rules), "--remove"])
     assert text.stdout.splitlines()[0] == "1 table changed"
     assert not tags()[0]
     rules.write_text(f"{name}: {{tag: pii}}\n")
@@ -118,7 +125,7 @@ def test_a_whole_policy_is_a_file_of_rules(lake: Lake) -> None:
         where="policy.yaml",
         base="/",
     )
-    changes, absent = rule_changes(lake.spark, rules, prune=True)
+    changes, absent = rule_changes(lake.spark, rules, remove=True)
     assert (changes, absent) == ((), (f"{lake.database}.u",))
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import Launch, json_option, optional_policy_option, spark_options
+from sparkcrypt.cli.frame.options import (
+    Launch,
+    json_option,
+    option,
+    optional_policy_option,
+    options_from,
+    spark_options,
+    use,
+)
 from sparkcrypt.cli.frame.output import align_table, say, show
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.tags.model import TaggedColumn, tags_of_avro, tags_of_overlay
@@ -164,37 +173,60 @@ def copy(avro_schema: str, table: str, policy: str | None, as_json: bool, launch
     _write_changed(table, copied, as_json)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ApplyOptions:
+    """The options of `sparkcrypt tags apply`."""
+
+    files: tuple[str, ...] = use(click.argument("files", nargs=-1, required=True, metavar="FILE…"))
+    remove: bool = option(
+        "Also take back what earlier files put there and these do not say, and put tags that make a column plaintext.",
+        "--remove",
+        "--prune",
+    )
+    dry_run: bool = option("Show what would be done, and do nothing.")
+    policy: str | None = use(optional_policy_option)
+    as_json: bool = use(json_option)
+    launch: Launch = use(spark_options)
+
+
 @tags.command(cls=Command)
-@click.argument("file", metavar="FILE")
-@click.option("--prune", is_flag=True, help="Take back what an earlier FILE put there and this one does not say.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
-@optional_policy_option
-@json_option
-@spark_options
-def apply(file: str, prune: bool, dry_run: bool, policy: str | None, as_json: bool, launch: Launch) -> None:
+@options_from(ApplyOptions)
+def apply(options: ApplyOptions) -> None:
     """Put the rules of tables into the tables' own properties: tags, require_encryption, and a UUID.
 
-    FILE is a policy file, or has the shape of a policy's `tables`.  Sessions then find the rules in the tables, also
-    where nothing told them the tables' names.  Tags that a table has of its own stay.
+    FILE is a policy file, or has the shape of a policy's `tables`; of several, the rules of one table are united.
+    Sessions then find the rules in the tables, also where nothing told them the tables' names.  Tags that a table has
+    of its own stay.
+
+    Without --remove no tag is removed, and none is put that would make an encrypted column plaintext; both are listed.
+    Without --policy it is not known what a tag means, so a column that has tags gets no others.  --remove goes by all
+    files that were applied before: give together all that are to stay.
 
     Examples:
       sparkcrypt tags apply policy.yaml --policy policy.yaml
-      sparkcrypt tags apply tables.yaml --prune --dry-run --json
+      sparkcrypt tags apply policy.yaml tables.yaml --policy policy.yaml --remove --dry-run --json
     """
-    with Workplace(_APP, launch, short=True) as workplace:
-        loaded = workplace.policy(policy) if policy else None
-        rules = workplace.rules(file)
+    with Workplace(_APP, options.launch, short=True) as workplace:
+        loaded = workplace.policy(options.policy) if options.policy else None
+        rules = [rule for file in options.files for rule in workplace.rules(file)]
         from sparkcrypt.spark.tables.tagging import put_rule, rule_changes
 
-        changes, absent = rule_changes(workplace.spark, rules, loaded, prune=prune)
-        for change in () if dry_run else changes:
+        changes, absent = rule_changes(workplace.spark, rules, loaded, remove=options.remove)
+        for change in () if options.dry_run else changes:
             put_rule(workplace.spark, change, loaded)
-    document = {"dry_run": dry_run, "changes": [change.to_dict() for change in changes], "absent": list(absent)}
+    document = {"dry_run": options.dry_run, "changes": [change.to_dict() for change in changes], "absent": list(absent)}
     lines = [f"{change.table}: {line}" for change in changes for line in change.lines()]
     lines += [f"{name}: not in the catalog; it is under its rule where Spark has the extension" for name in absent]
-    done = "would be changed" if dry_run else "changed"
-    text = "\n".join([f"{count_of(len(changes), 'table')} {done}", *(f"  {line}" for line in lines)])
-    show(document, text, as_json=as_json)
+    done = "would be changed" if options.dry_run else "changed"
+    changed = count_of(sum(change.is_needed for change in changes), "table")
+    held = [f"{change.table}: {entry.line()}" for change in changes for entry in change.held]
+    text = [f"{changed} {done}", *(f"  {line}" for line in lines)]
+    text += (
+        [f"{count_of(len(held), 'change')} left out; --remove makes them", *(f"  {line}" for line in held)]
+        if held
+        else []
+    )
+    show(document, "\n".join(text), as_json=options.as_json)
 
 
 @tags.command(cls=Command)

@@ -1,0 +1,113 @@
+"""What of a rule is put into a table, taken back or held back, without a catalog."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sparkcrypt.policy.load import policy_from_text, rules_from_text
+from sparkcrypt.spark.tables.tagging import Effect, RuleChange, TableState, Tags, _unite_rules, compare_rule
+
+POLICY = """
+version: 1
+key_service: {type: local, path: keys}
+footer: {key: footer}
+untagged: plaintext
+tags:
+  open: plaintext
+  pii: {key: pii}
+  contact: {key: contact}
+  public: plaintext
+"""
+LAST = policy_from_text(POLICY, where="policy.yaml", base="/")
+BY_FOOTER = policy_from_text(POLICY.replace("untagged: plaintext", "untagged: footer_key"), where="p", base="/")
+
+
+def compare(present: Tags, overlay: Tags, laid: Tags, effect: Effect) -> RuleChange:
+    """Return the change for a table with these tags."""
+    return compare_rule(TableState(present, laid), overlay, LAST, effect=effect)
+
+
+def held(change: RuleChange) -> list[str]:
+    """Return the lines of what is held back."""
+    return [entry.line() for entry in change.held]
+
+
+def test_what_an_earlier_file_put_is_removed_on_demand_only() -> None:
+    """A tag that the file no longer has stays, and is named; with ``whole`` it goes, and a table's own tag stays."""
+    guarded = compare({"email": ("own", "pii")}, {}, {"email": ("pii",)}, "guarded")
+    assert (guarded.is_needed, held(guarded)) == (False, ["email: own: tags would be removed"])
+    assert json.loads(guarded.mark)["tags"] == {"email": ["pii"]}
+    whole = compare({"email": ("own", "pii")}, {}, {"email": ("pii",)}, "whole")
+    assert (whole.tags, whole.taken, whole.held) == ({}, {"email": ("own",)}, ())
+    assert json.loads(whole.mark)["tags"] == {}
+    assert not compare({"email": ("own", "pii")}, {}, {"email": ("pii",)}, "add").is_needed
+
+
+def test_a_tag_that_replaces_another_is_put_before_that_is_removed() -> None:
+    """A column whose tag the file changed has both tags until the old one is removed, and is never without."""
+    state = ({"email": ("pii",)}, {"email": ("contact",)}, {"email": ("pii",)})
+    guarded, whole = compare(*state, "guarded"), compare(*state, "whole")
+    assert guarded.tags == {"email": ("pii", "contact")}
+    assert held(guarded) == ["email: contact: tags would be removed"]
+    assert json.loads(guarded.mark)["tags"] == {"email": ["pii", "contact"]}
+    assert (whole.tags, whole.taken) == ({}, {"email": ("contact",)})
+    assert json.loads(whole.mark)["tags"] == {"email": ["contact"]}
+
+
+def test_a_tag_that_means_plaintext_is_held_back_where_it_comes_first() -> None:
+    """By the policy's order ``open`` would take the key of a column, ``public`` would not; runs go by the policy."""
+    weaker = compare({"email": ("pii",)}, {"email": ("open",)}, {}, "guarded")
+    assert (weaker.is_needed, held(weaker)) == (False, ["email: pii,open: it would be plaintext"])
+    assert json.loads(weaker.mark)["tags"] == {}
+    for effect in ("add", "whole"):
+        assert compare({"email": ("pii",)}, {"email": ("open",)}, {}, effect).tags == {"email": ("pii", "open")}
+    for name in ("public", "contact"):
+        assert held(compare({"email": ("pii",)}, {"email": (name,)}, {}, "guarded")) == []
+    assert held(compare({}, {"email": ("open",)}, {}, "guarded")) == []
+
+
+def test_an_untagged_column_under_the_footer_key_is_encrypted() -> None:
+    """Where the policy encrypts untagged columns, a tag that means plaintext is held back for them too."""
+    change = compare_rule(TableState({}, {}), {"email": ("public",)}, BY_FOOTER, effect="guarded")
+    assert held(change) == ["email: public: it would be plaintext"]
+
+
+def test_without_a_policy_a_column_with_tags_gets_no_others() -> None:
+    """What a tag means is not known then; a column without tags gets its first ones."""
+    state = TableState({"email": ("own",)}, {})
+    change = compare_rule(state, {"email": ("pii",), "phone": ("pii",)}, None, effect="guarded")
+    assert change.tags == {"phone": ("pii",)}
+    assert held(change) == ["email: own,pii: without --policy it is not known whether it would be plaintext"]
+    assert not compare_rule(state, {"email": ("own",)}, None, effect="guarded").held
+
+
+@pytest.mark.parametrize(
+    ("effect", "required", "reasons"),
+    [("add", None, []), ("guarded", None, ["encryption would no longer be required"]), ("whole", False, [])],
+)
+def test_a_requirement_is_kept_unless_it_is_to_be_removed(
+    effect: Effect, required: bool | None, reasons: list[str]
+) -> None:
+    """A requirement that a rule made ends with ``whole`` alone; one that the owner made is the owner's."""
+    by_rule = compare_rule(TableState({}, {}, required=True, required_by_rule=True), {}, LAST, effect=effect)
+    assert (by_rule.require_encryption, held(by_rule)) == (required, reasons)
+    assert json.loads(by_rule.mark)["require_encryption"] is (required is None)
+    own = compare_rule(TableState({}, {}, required=True), {}, LAST, effect=effect)
+    assert (own.require_encryption, own.held) == (None, ())
+
+
+def test_rules_of_one_table_from_several_files_are_united() -> None:
+    """Tags and requirements add up; a rule that only observes adds nothing to one that is in force."""
+    files = (
+        "sales.t: {enforce: false, tags: {email: open}}",
+        "sales.t: {tags: {email: pii}}",
+        "spark_catalog.Sales.T: {require_encryption: true, tags: {email: [contact, pii], name: pii}}",
+        "sales.u: {tags: {a: pii}}",
+        "sales.t: {enforce: false, tags: {name: open}}",
+    )
+    rules = [rule for text in files for rule in rules_from_text(text, where="f.yaml", base="/")]
+    first, second = _unite_rules(rules)
+    assert dict(first.tags) == {"email": ("pii", "contact"), "name": ("pii",)}
+    assert (first.name, first.require_encryption, second.name) == ("sales.t", True, "sales.u")
