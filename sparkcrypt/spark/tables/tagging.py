@@ -570,14 +570,14 @@ def put_rule(spark: SparkSession, change: RuleChange, policy: Policy | None = No
 
 
 def rule_lines(spark: SparkSession, table: Table, policy: Policy) -> tuple[str, ...]:
-    """Return the changes that the policy's rule needs in the properties, which sessions without the extension read.
+    """Return what the properties lack of the policy's rule, for sessions without the extension, which read them.
 
     A policy without a rule for the table asks for none: what is there may come from another file of `tags apply`.
     """
     rule = policy.table(table.full_name)
     if all(normalized_table(known.name) != normalized_table(table.full_name) for known in policy.tables):
         return ()
-    change = rule_change(spark, table, rule, policy, effect="whole")
+    change = rule_change(spark, table, rule, policy)
     return tuple(change.lines()) if change.is_needed else ()
 
 

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
+from sparkcrypt.names import RULE_MARK, TABLE_UUID, TAGS_PREFIX
 from sparkcrypt.policy.load import policy_from_text, rules_from_text
-from sparkcrypt.spark.tables.tagging import Effect, RuleChange, TableState, Tags, _unite_rules, compare_rule
+from sparkcrypt.spark.tables import tagging
+from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.tagging import (
+    Effect,
+    RuleChange,
+    TableState,
+    Tags,
+    _unite_rules,
+    compare_rule,
+    rule_changes,
+    rule_lines,
+)
 
 POLICY = """
 version: 1
@@ -111,3 +124,58 @@ def test_rules_of_one_table_from_several_files_are_united() -> None:
     first, second = _unite_rules(rules)
     assert dict(first.tags) == {"email": ("pii", "contact"), "name": ("pii",)}
     assert (first.name, first.require_encryption, second.name) == ("sales.t", True, "sales.u")
+
+
+SPARK: Any = None
+"""No session: what is compared is in the values of the table."""
+
+
+def table(laid: Tags) -> Table:
+    """Return a table whose columns have the tags that a rule put there."""
+    kind = {"type": "struct", "fields": [{"name": "email", "type": "string"}, {"name": "name", "type": "string"}]}
+    options = {f"{TAGS_PREFIX}{column}": ",".join(names) for column, names in laid.items()} | {TABLE_UUID: "u"}
+    mark = {RULE_MARK: json.dumps({"require_encryption": False, "tags": laid})}
+    return Table("sales", "t", "MANAGED", "parquet", "", "/t", json.dumps(kind), (), options, mark, "")
+
+
+class Metastore:
+    """A catalog of one table."""
+
+    def __init__(self, only: Table) -> None:
+        self._only = only
+
+    def exists(self, name: str) -> bool:
+        """Return whether it is the table."""
+        return name.lower() == self._only.full_name
+
+    def table(self, _name: str) -> Table:
+        """Return the table."""
+        return self._only
+
+    def find_tables_with_text(self, text: str) -> list[Table]:
+        """Return the table if a rule left its mark there."""
+        return [self._only] if text in self._only.properties else []
+
+
+def test_a_rule_lacks_only_what_it_would_add() -> None:
+    """What another file put there is not missing: a run, which only adds, would never end that."""
+    policy = policy_from_text(f"{POLICY}tables:\n  sales.t: {{tags: {{EMAIL: pii}}}}\n", where="p", base="/")
+    assert rule_lines(SPARK, table({"name": ("contact",)}), policy) == ("email: pii",)
+    assert rule_lines(SPARK, table({"email": ("pii",), "name": ("contact",)}), policy) == ()
+
+
+def test_a_table_that_no_file_names_any_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It loses what earlier files put there with ``remove`` alone, and is listed without it."""
+    monkeypatch.setattr(tagging, "Catalog", lambda _: Metastore(table({"email": ("pii",)})))
+    (change,), absent = rule_changes(SPARK, rules_from_text("a.b: {}", where="f", base="/"), LAST, remove=False)
+    assert (change.is_needed, held(change), absent) == (False, ["email: no tags: tags would be removed"], ("a.b",))
+    (change,), _ = rule_changes(SPARK, (), LAST, remove=True)
+    assert (change.table, change.taken) == ("sales.t", {"email": ()})
+
+
+def test_a_column_in_two_spellings_has_the_tags_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources spell columns as they like; the last one does not replace the others."""
+    monkeypatch.setattr(tagging, "Catalog", lambda _: Metastore(table({})))
+    rules = rules_from_text("sales.t: {tags: {EMAIL: pii, Email: contact}}", where="f", base="/")
+    (change,), _ = rule_changes(SPARK, rules, LAST, remove=False)
+    assert change.tags == {"email": ("pii", "contact")}
