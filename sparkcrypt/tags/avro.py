@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
@@ -38,39 +38,58 @@ def read_avro_file(path: str | FilePath) -> Schema:
     return schema_from_avro(text, where=str(path))
 
 
-def schema_from_avro(text: str, *, where: str = "Avro schema") -> Schema:
+def schema_from_avro(
+    text: str,
+    *,
+    where: str = "Avro schema",
+    references: Iterable[str] = (),
+    tags_of: Callable[[str], Iterable[str]] = lambda name: (),
+) -> Schema:
     """Build a schema from the text of an Avro record schema; unions of null and one type are that type.
 
     Args:
         text: JSON.
         where: the file or property that it came from, for messages.
+        references: the texts of schemas whose named types it uses, each after those that it uses itself.
+        tags_of: returns the tags that a field has besides its own, by the full name of its record and its name.
 
     Raises:
         PlanError: not JSON, not a record, an unknown type name, a recursive type, or more than 32,767 columns.
     """
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise PlanError(f"{where}: not JSON ({reason}); pass the text of an .avsc file") from error
+    document, *used = (_parse(part, where) for part in (text, *references))
     if not isinstance(document, Mapping) or document.get("type") != "record":
         raise PlanError(f"{where}: the top level is not a record; only a record's fields can be columns")
     tags = tags_from_metadata(document.get(PROPERTY), "(the top level)")
+    reader = _Reader(where, tags_of)
     try:
-        fields = _Reader(where).record(document, "", ())
+        for part in used:
+            reader.define(part)
+        fields = reader.record(document, "", ())
     except RecursionError as error:
         raise PlanError(f"{where}: nested too deeply; flatten it") from error
     return Schema(tuple(node if node.tags else replace(node, tags=tags) for node in fields))
 
 
+def _parse(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise PlanError(f"{where}: not JSON ({reason}); pass the text of an .avsc file") from error
+
+
 class _Reader:
     """A parser of one Avro document; it records named types, and which of them are open, since they may not nest."""
 
-    def __init__(self, where: str) -> None:
-        self._where = where
+    def __init__(self, where: str, tags_of: Callable[[str], Iterable[str]]) -> None:
+        self._where, self._tags_of = where, tags_of
         self._named: dict[str, tuple[Mapping[str, Any], str]] = {}
         self._open: list[str] = []
         self._count = 0
+
+    def define(self, document: Any) -> None:
+        """Record the named types of another schema."""
+        self._type(Node(VALUE, (VALUE,), "leaf"), document, "", ())
 
     def record(self, document: Mapping[str, Any], namespace: str, above: Path) -> tuple[Node, ...]:
         """Return the nodes of a record's fields; ``above`` is the path of the field that has this type."""
@@ -85,7 +104,7 @@ class _Reader:
         if not isinstance(fields, list):
             raise self._error(above, f"'fields' of record {full_name} is {show(fields)}; allowed: a list of fields")
         self._open.append(full_name)
-        nodes = tuple(self._field(field, namespace, above) for field in fields)
+        nodes = tuple(self._field(field, full_name, namespace, above) for field in fields)
         self._open.pop()
         names = [node.name for node in nodes]
         if len(set(names)) < len(names):
@@ -93,7 +112,7 @@ class _Reader:
             raise self._error((*above, twice), f"is twice in record {full_name}; keep one")
         return nodes
 
-    def _field(self, field: Any, namespace: str, above: Path) -> Node:
+    def _field(self, field: Any, record: str, namespace: str, above: Path) -> Node:
         self._count += 1
         if self._count > MAX_FIELDS:
             raise self._error(above, f"is beyond the {MAX_FIELDS} columns that Parquet allows; use fewer")
@@ -101,7 +120,8 @@ class _Reader:
         if not isinstance(name, str) or not name:
             raise self._error(above, f"a field is {show(field)}; allowed: an object with a name and a type")
         path = (*above, name)
-        tags = tags_from_metadata(field.get(PROPERTY), shown_path(path))
+        inline = tags_from_metadata(field.get(PROPERTY), shown_path(path))
+        tags = tuple(dict.fromkeys((*inline, *self._tags_of(f"{record}.{name}"))))
         return self._type(Node(name, (name,), "leaf", (), tags), self._part(field, "type", path), namespace, path)
 
     def _type(self, node: Node, declared: Any, namespace: str, path: Path) -> Node:

@@ -307,3 +307,16 @@ def test_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(PlanError, match=f"cannot be read .*{reason}.*give the path of an .avsc file"):
             read_avro_file(path)
+
+
+def test_tags_may_come_from_outside_and_types_from_other_schemas() -> None:
+    """A field is asked for by its record's full name; named types of other schemas are known, in their order."""
+    street = json.dumps({"type": "enum", "name": "x.Street", "symbols": ["A"]})
+    home = json.dumps(record(field("street", "Street"), name="x.Home"))
+    text = json.dumps(record(field("home", "x.Home", "own"), name="R", namespace="y"))
+    listed = {"y.R.home": ["own", "more"], "x.Home.street": ["pii"]}
+    schema = schema_from_avro(text, references=[street, home], tags_of=lambda name: listed.get(name, ()))
+    found = {join_dotted(column.path): column.tags for column in tags_of_avro(schema)}
+    assert found == {"home": ("own", "more"), "home.street": ("pii",)}
+    with pytest.raises(PlanError, match="not JSON"):
+        schema_from_avro(text, references=["{"])
