@@ -19,6 +19,7 @@ from sparkcrypt.cli.frame.options import (
     use,
 )
 from sparkcrypt.cli.frame.output import align_table, say, show
+from sparkcrypt.cli.tables.pull import pull
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.tags.model import TaggedColumn, tags_of_avro, tags_of_overlay
 from sparkcrypt.text import count_of
@@ -194,9 +195,9 @@ class ApplyOptions:
 def apply(options: ApplyOptions) -> None:
     """Put the rules of tables into the tables' own properties: tags, require_encryption, and a UUID.
 
-    FILE is a policy file, or has the shape of a policy's `tables`; of several, the rules of one table are united.
-    Sessions then find the rules in the tables, also where nothing told them the tables' names.  Tags that a table has
-    of its own stay.
+    FILE is a policy file, or has the shape of a policy's `tables`, as `sparkcrypt tags pull` makes it; of several, the
+    rules of one table are united.  Sessions then find the rules in the tables, also where nothing told them the tables'
+    names.  Tags that a table has of its own stay.
 
     Without --remove no tag is removed, and none is put that would make an encrypted column plaintext; both are listed.
     Without --policy it is not known what a tag means, so a column that has tags gets no others.  --remove goes by all
@@ -204,7 +205,7 @@ def apply(options: ApplyOptions) -> None:
 
     Examples:
       sparkcrypt tags apply policy.yaml --policy policy.yaml
-      sparkcrypt tags apply policy.yaml tables.yaml --policy policy.yaml --remove --dry-run --json
+      sparkcrypt tags apply policy.yaml pulled.yaml --policy policy.yaml --remove --dry-run --json
     """
     with Workplace(_APP, options.launch, short=True) as workplace:
         loaded = workplace.policy(options.policy) if options.policy else None
@@ -274,6 +275,9 @@ def forget(table: str, as_json: bool, launch: Launch) -> None:
     document = {"table": table, "forgotten": {column: list(tags) for column, tags in columns.items()}}
     lines = [f"{column}: {','.join(tags)}" for column, tags in columns.items()]
     show(document, "\n  ".join([f"{table}: {count_of(len(columns), 'column')} forgotten", *lines]), as_json=as_json)
+
+
+tags.add_command(pull)
 
 
 def _write_changed(table: str, columns: dict[str, Any], as_json: bool) -> None:

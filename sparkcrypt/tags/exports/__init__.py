@@ -1,0 +1,1 @@
+"""Tags of columns in what other products export: registries, catalogs, dbt."""
