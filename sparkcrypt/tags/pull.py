@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.tags.exports.catalogs import ColumnTag, read_datahub, read_dbt, read_ranger, read_unity
+from sparkcrypt.tags.exports.openlineage import read_openlineage
 from sparkcrypt.tags.exports.registry import read_confluent
 
 _NAME = re.compile(r"[^\s,;:=]+")
@@ -21,6 +22,7 @@ _READERS: Mapping[str, Callable[[str, str], Iterator[ColumnTag]]] = {
     "ranger": read_ranger,
     "unity": read_unity,
     "dbt": read_dbt,
+    "openlineage": read_openlineage,
 }
 SOURCES = ("confluent", *_READERS)
 
@@ -72,7 +74,7 @@ class Names:
                 ours = target.replace("*", theirs[len(before) : len(theirs) - len(after)])
                 break
         parts = theirs.split(".")
-        if ours is None and not mapped and len(parts) > 1 and ":" not in theirs:
+        if ours is None and not mapped and len(parts) > 1 and not set(":/") & set(theirs):
             ours = ".".join(parts[-2:])
         return ours.lower() if ours is not None and _TABLE.fullmatch(ours) else None
 

@@ -47,8 +47,9 @@ def pull(options: PullOptions) -> None:
     """Make the file that `sparkcrypt tags apply` takes from what another product exported; no table is changed.
 
     EXPORT is a local file, or - for stdin: of confluent an answer to GET /schemas, of datahub a GraphQL answer, of
-    ranger the tags of a service, of unity rows of information_schema.column_tags, of dbt manifest.json.  With --policy,
-    tags that it does not define are left out.  What is left out is named on stderr, and in JSON.
+    ranger the tags of a service, of unity rows of information_schema.column_tags, of dbt manifest.json, of openlineage
+    events.  With --policy, tags that it does not define are left out.  What is left out is named on stderr, and in
+    JSON.
 
     A table without --table has the last two of its dotted names; a subject of confluent needs --table.
 

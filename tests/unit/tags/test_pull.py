@@ -229,7 +229,7 @@ def test_dbt_has_tags_and_meta_of_columns() -> None:
     assert pulled.unknown_tags == {"owner=ann": 2}
 
 
-@pytest.mark.parametrize("source", ["datahub", "ranger", "unity", "dbt", "confluent"])
+@pytest.mark.parametrize("source", ["datahub", "ranger", "unity", "dbt", "openlineage", "confluent"])
 @pytest.mark.parametrize("text", ["[", "{}", "[{}]", "null", '[{"nodes": 1}]'])
 def test_what_is_no_export_is_refused(source: str, text: str) -> None:
     """Another file never looks like one without tags."""
@@ -271,3 +271,36 @@ def test_an_export_of_another_form_is_named() -> None:
     for source, export in (("ranger", odd), ("dbt", {"nodes": {"a": 1}})):
         with pytest.raises(PlanError, match=f"export: is not of the form that {source} documents"):
             pull(source, export)
+
+
+def lineage(name: str, tags: list[dict[str, str]], made: dict[str, list[dict[str, Any]]], table: str = "") -> Any:
+    """Return a dataset of an event."""
+    facets: dict[str, Any] = {"tags": {"tags": tags}, "columnLineage": {"fields": {}}}
+    for field, origins in made.items():
+        facets["columnLineage"]["fields"][field] = {"inputFields": [{"namespace": "hdfs://nn", **of} for of in origins]}
+    if table:
+        facets["symlinks"] = {"identifiers": [{"namespace": "hive://ms", "name": table, "type": "TABLE"}]}
+    return {"namespace": "hdfs://nn", "name": name, "facets": facets}
+
+
+def test_openlineage_carries_tags_along_columns() -> None:
+    """Over two steps, in any order of events and round a circle; conditions and other values carry none."""
+    indirect = [{"type": "INDIRECT", "subtype": "FILTER"}]
+    both = [*indirect, {"type": "DIRECT", "subtype": "TRANSFORMATION"}]
+    first = lineage(
+        "/w/a.b", [{"key": "pii", "value": "true", "field": "ssn"}, {"key": "old", "value": "x"}], {}, "db.a"
+    )
+    second = lineage("/w/b", [], {"shout": [{"name": "/w/a.b", "field": "ssn", "transformations": both}]}, "db.b")
+    made: dict[str, list[dict[str, Any]]] = {
+        "last": [{"name": "/w/b", "field": "shout"}],
+        "name": [{"name": "/w/a.b", "field": "ssn", "transformations": indirect}],
+    }
+    third = lineage("/w/c.d", [{"key": "class", "value": "Email", "field": "mail"}], made)
+    back = lineage("/w/b", [], {"shout": [{"name": "/w/c.d", "field": "last"}]})
+    events = [{"eventTime": "t", "outputs": [third]}, {"eventTime": "t", "inputs": [first], "outputs": [second]}]
+    events += [{"eventTime": "t", "outputs": [back]}]
+    pulled = pull("openlineage", events, Names(tables={"/w/c.d": "db.c"}))
+    assert pulled.tables == {"db.a": {"ssn": ["pii"]}, "db.b": {"shout": ["pii"]}, "db.c": {"last": ["pii"]}}
+    assert pulled.unknown_tags == {"class=Email": 1}
+    lines = "\n".join(map(json.dumps, events))
+    assert pull("openlineage", lines).unknown_tables == {"/w/c.d": 2}
