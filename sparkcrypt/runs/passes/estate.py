@@ -44,7 +44,7 @@ class TableStatus(JsonObject):
     Attributes:
         table: its name, or the folder.
         table_id: its id in the state directory; None if only a fresh scan found it.
-        last: the last pass over it; None if none is recorded, as by earlier releases.
+        last: the last pass over it; None if none is recorded.
         problems: its open problems, as of now.
         tags_lost: which tags it lost by the last pass over it; None if none.
         awaiting: its old files that await expiry; None if that cannot be told.

@@ -162,7 +162,7 @@ class PassRecord:
 
     @property
     def last(self) -> LastPass | None:
-        """What is recorded of the last pass; None if nothing is, as by earlier releases."""
+        """What is recorded of the last pass; None if nothing is."""
         self._read()
         return self._last
 
