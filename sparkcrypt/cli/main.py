@@ -30,13 +30,15 @@ from sparkcrypt.cli.tables.verify import verify
 def cli() -> None:
     """Tag a column once; every Spark write encrypts it, every read respects its key, history follows every change.
 
-    The result goes to stdout (as JSON with --json), everything else to stderr.
+    The result goes to stdout (as JSON with --json), everything else to stderr.  SPARKCRYPT_POLICY names the policy file
+    of commands without --policy.
 
     Examples:
-      sparkcrypt keys create footer pii --policy policy.yaml
+      export SPARKCRYPT_POLICY=policy.yaml
+      sparkcrypt keys create footer pii
       sparkcrypt tags set sales.customers ssn pii
-      sparkcrypt doctor --policy policy.yaml --table sales.customers
-      sparkcrypt encrypt --table sales.customers --policy policy.yaml
+      sparkcrypt doctor --table sales.customers
+      sparkcrypt encrypt --table sales.customers
     """
 
 

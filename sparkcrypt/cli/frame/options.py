@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 import click
+from click.core import ParameterSource
 
 from sparkcrypt.runs.rewrite.options import ENGINES, Engine
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+POLICY_VARIABLE = "SPARKCRYPT_POLICY"
+"""The environment's default of ``--policy``."""
 PARALLELISM = 4
 """Default number of units that a pass works on concurrently."""
 
@@ -50,7 +53,15 @@ def describe_policy() -> str:
     """Return what ``--policy`` is for, with a file of the present folder that may be one."""
     here = next((file for file in sorted(Path().glob("*.y*ml")) if _names_key_service(file)), None)
     example = f"{here} in this folder may be it" if here else "such as policy.yaml"
-    return f"It names the file that says which key each tag has: --policy FILE; {example}."
+    return (
+        f"It names the file that says which key each tag has: --policy FILE, or {POLICY_VARIABLE} for all commands; "
+        f"{example}."
+    )
+
+
+def is_typed(context: click.Context, name: str) -> bool:
+    """Tell whether a parameter was given on the command line, and not by a default or the environment."""
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _names_key_service(file: Path) -> bool:
@@ -66,9 +77,13 @@ policy_option = click.option(
     required=True,
     type=_PolicyFile(),
     metavar="FILE",
+    envvar=POLICY_VARIABLE,
+    show_envvar=True,
     help="The policy file: a path, or a URI such as hdfs://nn/policy.yaml.",
 )
-optional_policy_option = click.option("--policy", metavar="FILE", help="The policy file: a path or a URI.")
+optional_policy_option = click.option(
+    "--policy", metavar="FILE", envvar=POLICY_VARIABLE, show_envvar=True, help="The policy file: a path or a URI."
+)
 any_key_option = click.option(
     "--any-key", is_flag=True, help="Also ask the key service for keys that only files name, not the policy."
 )

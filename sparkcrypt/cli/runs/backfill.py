@@ -14,9 +14,12 @@ from sparkcrypt.cli.frame.options import (
     PassCommandOptions,
     RewriteOptions,
     describe_policy,
+    is_typed,
     option,
+    optional_policy_option,
     options_from,
     select_options,
+    use,
 )
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.pass_text import pass_text
@@ -31,7 +34,7 @@ _APP = "sparkcrypt backfill"
 class BackfillOptions(PassCommandOptions, RewriteOptions):
     """The options of `sparkcrypt backfill`; the policy is required only where no subcommand is called."""
 
-    policy: str | None = option("The policy file: a path, or a URI such as hdfs://nn/policy.yaml.", metavar="FILE")  # type: ignore[assignment]  # `_backfill` refuses None
+    policy: str | None = use(optional_policy_option)  # type: ignore[assignment]  # `_backfill` refuses None
     changed: bool = option("Only tables whose tags, policy or files changed since the last pass.")
     dry_run: bool = option("Show the drift and what would be done; exits with 2 on drift.")
     rewrap: bool = option(
@@ -58,7 +61,7 @@ def backfill(context: click.Context, options: BackfillOptions) -> None:
     """
     if context.invoked_subcommand is None:
         _backfill(context, options)
-    elif any(getattr(options, name) for name in ("tables", "databases", "path", "policy", "report", "html")):
+    elif any(is_typed(context, name) for name in ("tables", "databases", "path", "policy", "report", "html")):
         raise click.UsageError(f"options go after {context.invoked_subcommand}", context)
 
 

@@ -11,7 +11,14 @@ import click
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.known_runs import Authenticity, known_runs
-from sparkcrypt.cli.frame.options import Launch, json_option, optional_policy_option, policy_option, spark_options
+from sparkcrypt.cli.frame.options import (
+    Launch,
+    is_typed,
+    json_option,
+    optional_policy_option,
+    policy_option,
+    spark_options,
+)
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.decide.access_log import AccessReport, Record, read_accesses
 from sparkcrypt.errors import ConfigError
@@ -44,7 +51,10 @@ def _day(context: click.Context, option: click.Parameter, value: str) -> date:
     "--log", metavar="DIR", help="A folder with logs, such as those of all machines, in place of the policy's own."
 )
 @json_option
-def audit_access(column: str, day: date, policy: str | None, log: str | None, as_json: bool) -> None:
+@click.pass_context
+def audit_access(
+    context: click.Context, column: str, day: date, policy: str | None, log: str | None, as_json: bool
+) -> None:
     """Show who read a column on a day, and who was refused or got nulls, as it was recorded.
 
     The log is what readers' processes wrote. Lines that cannot be read and events that were lost are counted; the key
@@ -54,7 +64,7 @@ def audit_access(column: str, day: date, policy: str | None, log: str | None, as
       sparkcrypt audit access --column sales.customers.email --on 2026-11-23 --policy policy.yaml
       sparkcrypt audit access --column sales.customers.email --on 2026-11-23 --log /srv/access-logs --json
     """
-    if (policy is None) == (log is None):
+    if (policy is None and log is None) or (is_typed(context, "policy") and log is not None):
         raise click.UsageError("give either --policy or --log")
     report = read_accesses(Path(log) if log is not None else _folder_of(policy or ""), column, day)
     show(report.to_dict(), _text(report), as_json=as_json)

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from sparkcrypt import errors
 from sparkcrypt.cli.frame.command import EXIT_CODES, Command
 from sparkcrypt.cli.frame.command_context import Document, failed_report
+from sparkcrypt.cli.frame.options import POLICY_VARIABLE
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError
 from sparkcrypt.keys.service import KeyService
@@ -272,14 +273,16 @@ def test_forgotten_policy_is_told_what_it_is_for(
 ) -> None:
     """And which file of the present folder may be it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(POLICY_VARIABLE, raising=False)
     (tmp_path / "a.yaml").mkdir()
     (tmp_path / "b.yml").write_text("version: 1\n")
     found = run(*command.split())
     assert found.code == 64
     assert "Missing option '--policy'" in found.errors
-    assert "says which key each tag has: --policy FILE; policy.yaml in this folder may be it" in found.errors
+    assert "says which key each tag has: --policy FILE, or SPARKCRYPT_POLICY for all" in found.errors
+    assert "; policy.yaml in this folder may be it" in found.errors
     policy.unlink()
-    assert "--policy FILE; such as policy.yaml" in run(*command.split()).errors
+    assert "; such as policy.yaml" in run(*command.split()).errors
 
 
 def test_key_that_the_policy_does_not_name_is_made_with_a_warning(policy: Path, keys: KeyService) -> None:

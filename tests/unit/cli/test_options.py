@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import sparkcrypt
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
-from sparkcrypt.cli.frame.options import SIZE, Launch, option, options_from, spark_options, use
+from sparkcrypt.cli.frame.options import POLICY_VARIABLE, SIZE, Launch, option, options_from, spark_options, use
 from sparkcrypt.cli.main import cli
 from sparkcrypt.cli.runs.backfill import BackfillOptions
 from sparkcrypt.cli.runs.rotate import RotateOptions
@@ -309,3 +309,34 @@ def test_the_check_itself_finds_what_is_wrong() -> None:
         with pytest.raises(click.UsageError):
             check_command(text.split())
     assert len([words for page in PAGES for words in shown_commands(page)]) > 100
+
+
+def every_command(group: click.Group) -> Iterator[click.Command]:
+    """Yield each command below a group."""
+    for command in group.commands.values():
+        yield command
+        if isinstance(command, click.Group):
+            yield from every_command(command)
+
+
+def test_the_environment_names_the_policy_of_every_command(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No command that takes a policy lacks the default, which an option on the command line overrides."""
+    taking = [known for command in every_command(cli) for known in command.params if known.name == "policy"]
+    assert len(taking) > 30
+    assert {known.envvar for known in taking} == {POLICY_VARIABLE}
+    monkeypatch.setenv(POLICY_VARIABLE, str(policy))
+    assert run("conf", "--jar", "/lib/s.jar").code == 0
+    assert run("conf", "--jar", "/lib/s.jar", "--policy", "nowhere.yaml").code == ConfigError.exit_code
+    monkeypatch.setenv(POLICY_VARIABLE, "")
+    assert run("conf", "--jar", "/lib/s.jar").code == 64
+
+
+def test_policy_of_the_environment_is_no_option_of_a_call(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands that allow no --policy beside others still run where the environment names one."""
+    logs = ("audit", "access", "--column", "d.t.c", "--on", "2026-11-23", "--log", tmp_path)
+    monkeypatch.setenv(POLICY_VARIABLE, str(policy))
+    assert run("backfill", "list").code == run(*logs).code == 0
+    assert "options go after list" in run("backfill", "--policy", policy, "list").errors
+    assert "either --policy or --log" in run(*logs, "--policy", policy).errors
