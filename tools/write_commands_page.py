@@ -12,7 +12,6 @@ from pathlib import Path
 
 import click
 
-from sparkcrypt.cli.frame.command import EXIT_CODES
 from sparkcrypt.cli.main import cli
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
@@ -21,14 +20,14 @@ HEAD = """# Commands
 This page lists every command of `sparkcrypt` with its arguments and options, as `--help` does. It is written by
 `tools/write_commands_page.py`. Jobs for `spark-submit` (`jobs/`, in
 the folder that `sparkcrypt jobs` prints) take the options of the commands that they are named for.
+[exit-codes.md](exit-codes.md) lists how commands end.
 """
 
 
 def render_page() -> str:
     """Return the page as Markdown."""
-    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
     sections = [_render_command(name, command) for name, command in walk_commands(cli, "sparkcrypt")]
-    return "\n".join([HEAD, *sections, f"## Exit codes\n\n| code | meaning |\n|---|---|\n{codes}\n"])
+    return "\n".join([HEAD, *sections])
 
 
 def walk_commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:

@@ -24,8 +24,17 @@ from sparkcrypt.cli.tables.plan import plan
 from sparkcrypt.cli.tables.tags import tags
 from sparkcrypt.cli.tables.verify import verify
 
+SECTIONS = {
+    "Set up": ("doctor", "keys", "conf", "jobs"),
+    "Tag and encrypt": ("tags", "plan", "encrypt", "verify"),
+    "Keep up": ("backfill", "rotate", "shred", "index", "batch"),
+    "Look and prove": ("status", "access", "audit", "lineage"),
+    "Single files": ("inspect", "rewrite"),
+}
+"""Heading -> commands of the help, in the order of their use."""
 
-@click.group(cls=Group)
+
+@click.group(cls=Group, sections=SECTIONS)
 @click.version_option(sparkcrypt.__version__, prog_name="sparkcrypt")
 def cli() -> None:
     """Tag a column once; every Spark write encrypts it, every read respects its key, history follows every change.

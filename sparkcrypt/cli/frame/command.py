@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -38,15 +38,21 @@ EXIT_CODES = {
     EXIT_INTERRUPTED: "interrupted",
 }
 """Exit code -> its meaning, for all commands."""
+_HELP_OPTIONS = ["-h", "--help"]
+_SEE_CODES = "Exit codes: `sparkcrypt --help` lists them, docs/exit-codes.md explains them."
 
 
 class Command(click.Command):
     """A command that runs in `run_main`, both as part of the command line and as a job."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        """Pass the arguments to click.Command; the help keeps the lines of examples, and ends with the exit codes."""
-        super().__init__(*args, **{"epilog": _exit_codes(), **named})
+        """Pass the arguments to click.Command; the help keeps the lines of examples, and says where exit codes are."""
+        super().__init__(*args, **{"epilog": _SEE_CODES, **named})
         self.help = _with_examples(self.help)
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Return the options that show the help."""
+        return _HELP_OPTIONS
 
     def main(self, *args: Any, **named: Any) -> Any:
         """Run and exit; see `run_main`."""
@@ -54,12 +60,34 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of commands that runs in `run_main`."""
+    """A group of commands that runs in `run_main`.
 
-    def __init__(self, *args: Any, **named: Any) -> None:
+    Args:
+        sections: heading -> the commands below it in the help, in order; without it commands are listed by their names.
+    """
+
+    def __init__(self, *args: Any, sections: Mapping[str, Sequence[str]] | None = None, **named: Any) -> None:
         """Pass the arguments to click.Group; calling a group without a command is a usage error."""
-        super().__init__(*args, **{"no_args_is_help": False, "epilog": _exit_codes(), **named})
+        epilog = _exit_codes() if sections else _SEE_CODES
+        super().__init__(*args, **{"no_args_is_help": False, "epilog": epilog, **named})
         self.help = _with_examples(self.help)
+        self._sections = sections
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under their headings."""
+        if self._sections is None:
+            super().format_commands(ctx, formatter)
+            return
+        widest = max(map(len, self.commands))
+        for heading, names in self._sections.items():
+            with formatter.section(heading):
+                limit = formatter.width - 6 - widest
+                rows = [(name.ljust(widest), self.commands[name].get_short_help_str(limit)) for name in names]
+                formatter.write_dl(rows)
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Return the options that show the help."""
+        return _HELP_OPTIONS
 
     def main(self, *args: Any, **named: Any) -> Any:
         """Run and exit; see `run_main`."""

@@ -14,13 +14,12 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from sparkcrypt import errors
 from sparkcrypt.cli.frame.command import EXIT_CODES, Command
 from sparkcrypt.cli.frame.command_context import Document, failed_report
 from sparkcrypt.cli.frame.options import POLICY_VARIABLE
-from sparkcrypt.cli.main import cli
+from sparkcrypt.cli.main import SECTIONS, cli
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.load import load_policy
@@ -163,8 +162,6 @@ def test_help_shows_examples_as_lines() -> None:
 
 def test_every_command_has_json_and_an_example() -> None:
     """No command lacks --json, a first line and an example that calls it."""
-    from sparkcrypt.cli.main import cli
-
     pending: list[tuple[tuple[str, ...], click.Command]] = [((name,), below) for name, below in cli.commands.items()]
     seen = 0
     while pending:
@@ -237,15 +234,28 @@ def _kinds(kind: type[SparkcryptError]) -> Iterator[type[SparkcryptError]]:
         yield from _kinds(child)
 
 
-def test_every_help_lists_every_exit_code() -> None:
-    """Each error's code, and those that are no errors, are in one table; help texts and the documentation show it."""
+def test_every_exit_code_is_listed_and_every_help_says_where() -> None:
+    """Each error's code, and those that are no errors, are in one table, which help and page show."""
     assert {kind.exit_code for kind in _kinds(SparkcryptError)} <= set(EXIT_CODES)
-    documented = re.findall(r"^\| (\d+) \| ", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+    documented = re.findall(r"^\| (\d+) \| ", (ROOT / "docs/exit-codes.md").read_text(), re.MULTILINE)
     assert [int(code) for code in documented] == list(EXIT_CODES) == sorted(EXIT_CODES)
-    for words in ([], ["backfill"], ["backfill", "expire"], ["keys", "create"]):
-        shown = CliRunner().invoke(cli, [*words, "--help"]).output
-        lines = re.findall(r"^ +(\d+)  (\S.*)$", shown[shown.index("Exit codes:") :], re.MULTILINE)
-        assert lines == [(str(code), meaning) for code, meaning in EXIT_CODES.items()], words
+    shown = run("--help").output
+    lines = re.findall(r"^ +(\d+)  (\S.*)$", shown[shown.index("Exit codes:") :], re.MULTILINE)
+    assert lines == [(str(code), meaning) for code, meaning in EXIT_CODES.items()]
+    for words in (["backfill"], ["backfill", "expire"], ["keys", "create"]):
+        assert "docs/exit-codes.md" in run(*words, "--help").output, words
+
+
+def test_help_lists_commands_in_the_order_of_their_use() -> None:
+    """Each command is once under a heading, and -h is --help everywhere."""
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(cli.commands)
+    shown = run("-h").output
+    assert shown == run("--help").output
+    names = re.findall(r"^  ([a-z]+) {2,}[A-Z]", shown, re.MULTILINE)
+    assert names == [name for names in SECTIONS.values() for name in names]
+    for words in (["keys"], ["keys", "create"], ["plan"]):
+        short, long = run(*words, "-h"), run(*words, "--help")
+        assert (short.code, short.output) == (0, long.output), words
 
 
 def test_no_log_line_controls_a_terminal() -> None:
