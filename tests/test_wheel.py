@@ -90,9 +90,9 @@ def test_an_sdist_has_sources_and_no_jar(sdist: Path) -> None:
 
 
 def blocks() -> list[tuple[str, str]]:
-    """Return the code blocks of the tutorial: language and text."""
-    text = (ROOT / "README.md").read_text()
-    tutorial = text[text.index("## Tutorial") : text.index("## Where to read on")]
+    """Return the code blocks of the tutorial, and the Python of the README: language and text."""
+    (python,) = re.findall(r"^```python\n.*?^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    tutorial = f"{(ROOT / 'docs' / 'tutorial.md').read_text()}\n{python}"
     return re.findall(r"^```(\w+)\n(.*?)^```", tutorial, re.MULTILINE | re.DOTALL)
 
 
@@ -114,7 +114,7 @@ def run_tutorial(tmp_path: Path, python: Path, environment: dict[str, str]) -> N
     path = f"{python.parent}{os.pathsep}{environment['PATH']}"
     environment = {**environment, "PATH": path, "SPARK_CONF_DIR": str(conf)}
     steps = blocks()
-    assert [language for language, _ in steps] == ["yaml", "sh", "sh", "sh", "python"]
+    assert [language for language, _ in steps] == ["yaml", "sh", "sh", "sh", "python", "python"]
     for language, text in steps:
         if language == "yaml":
             (tmp_path / "policy.yaml").write_text(text)
@@ -131,7 +131,7 @@ def run_tutorial(tmp_path: Path, python: Path, environment: dict[str, str]) -> N
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_an_installed_wheel_encrypts_a_table(wheel: Path, java: dict[str, str], tmp_path: Path) -> None:
-    """A wheel that was built in isolation and installed with ``[spark]`` into a new environment runs the README."""
+    """A wheel that was built in isolation and installed with ``[spark]`` into a new environment runs the tutorial."""
     names = set(zipfile.ZipFile(wheel).namelist())
     jobs = {f"sparkcrypt/jobs/{job.name}" for job in (ROOT / "jobs").glob("*.py")}
     assert jobs and jobs | {"sparkcrypt/_jar/sparkcrypt.jar"} <= names
