@@ -35,7 +35,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help house demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint audit sbom jar bench chaos attacks nights clean
+.PHONY: help house demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint docs audit sbom jar bench chaos attacks nights clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -93,6 +93,11 @@ lint: $(INSTALLED)  ## style, types, the import contract, and licences of what t
 	@$(BIN)/python tools/list_dependencies.py --check
 	@echo "make lint: style, types, imports and licences are as they should be"
 
+docs: $(VENV)/.docs  ## build the site of docs/ into build/site/; a link or an anchor that is broken fails
+	@$(BIN)/python tools/list_dependencies.py --check
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "make docs: build/site/index.html is the site"
+
 house: $(INSTALLED)  ## count what makes the code easy or hard to carry on: lines, modules, parameters, holders; ARGS=--list names them
 	@$(BIN)/python tools/measure_house.py $(ARGS)
 
@@ -139,6 +144,10 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q -c constraints.txt pip setuptools
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(INSTALLED)
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[docs]'
 	@touch $@
 
 # Each Spark on a Python that it runs on: 3.5 knows 3.8 to 3.11 (and its worker imports distutils, which setuptools brings),

@@ -237,7 +237,7 @@ def test_commands_are_told_without_pyspark() -> None:
     assert "--policy" in done.stdout
 
 
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
 JOBS = {
     "backfill.py": "backfill",
     "encrypt_table.py": "encrypt",
@@ -246,7 +246,7 @@ JOBS = {
     "shred_keys.py": "shred",
     "verify_table.py": "verify",
 }
-FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^ *```\w*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 COMMAND = re.compile(r"(?:sparkcrypt|spark-submit (?:\S+ )*?\S*jobs/\w+\.py) ")
 NO_COMMANDS = ("sparkcrypt log record",)
@@ -258,7 +258,7 @@ def shown_commands(page: Path) -> Iterator[list[str]]:
     text = page.read_text()
     lines = [line for block in FENCED.findall(text) for line in block.replace("\\\n", " ").splitlines()]
     for shown in [*lines, *INLINE.findall(FENCED.sub("", text))]:
-        if COMMAND.match(shown) and shown not in NO_COMMANDS:
+        if COMMAND.match(shown := shown.strip()) and shown not in NO_COMMANDS:
             words = shlex.split(re.split(r" (?:#|\||&&|>(?!=)|2>|…)", shown)[0])
             job = next((word for word in words if "jobs/" in word), None)
             yield words[1:] if job is None else [JOBS[job.rpartition("/")[2]], *words[words.index(job) + 1 :]]

@@ -1,0 +1,104 @@
+"""What MkDocs asks while it builds the site: the pages that lie outside of docs/, and links between them and docs/.
+
+The pages are written to be read where they lie, in a checkout or on a forge. On the site they keep their places, but
+that the README is the first page, and what is below docs/ is at the top.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = "docs/"
+OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "LICENSE", "conf", "tests/corpus/README.md")
+"""Files and folders outside of docs/ that are on the site."""
+LINK = re.compile(r"(\]\()([^)\s#]+)?(#[^)\s]*)?(?=\))")
+_FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def slug(heading: str, separator: str = "-") -> str:
+    """Return the anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", separator)
+
+
+def outside_files() -> list[str]:
+    """Return the files outside of docs/ that are on the site, by their paths in the checkout."""
+    found = []
+    for name in OUTSIDE:
+        path = ROOT / name
+        below = (
+            [file for file in path.rglob("*") if file.suffix in (".md", ".py", ".yaml")] if path.is_dir() else [path]
+        )
+        found += sorted(file.relative_to(ROOT).as_posix() for file in below)
+    return found
+
+
+def site_uri(path: str) -> str:
+    """Return where a file or folder of the checkout is on the site; a folder is its README."""
+    if path == "README.md":
+        return "index.md"
+    named = path if (ROOT / path).is_file() else next((f"{above}/README.md" for above in _above(path)), path)
+    return named.removeprefix(DOCS)
+
+
+def source_of(uri: str) -> str:
+    """Return the path in the checkout of a page of the site."""
+    if uri == "index.md":
+        return "README.md"
+    return uri if uri in outside_files() else DOCS + uri
+
+
+def relink(markdown: str, uri: str) -> str:
+    """Return a page with its relative links as the site needs them.
+
+    Args:
+        markdown: the page.
+        uri: its place on the site.
+    """
+    source = source_of(uri)
+
+    def replace(link: re.Match[str]) -> str:
+        opening, path, anchor = link.groups(default="")
+        if not path or ":" in path:
+            return link[0]
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        return opening + posixpath.relpath(site_uri(target), posixpath.dirname(uri) or ".") + anchor
+
+    blocks = [block.span() for block in _FENCED.finditer(markdown)]
+    return LINK.sub(
+        lambda link: link[0] if any(start <= link.start() < end for start, end in blocks) else replace(link), markdown
+    )
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Give headings the anchors that links on GitHub use."""
+    config.mdx_configs.setdefault("toc", {})["slugify"] = slug
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the files outside of docs/."""
+    from mkdocs.structure.files import File  # links are checked where MkDocs is not installed
+
+    for name in outside_files():
+        files.append(File.generated(config, site_uri(name), abs_src_path=str(ROOT / name)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Bring the links of a page to where the site has their targets."""
+    return relink(markdown, page.file.src_uri)
+
+
+def _above(path: str) -> list[str]:
+    """Return the folders from a path upwards that have a README."""
+    folders = [path, *(folder.as_posix() for folder in Path(path).parents if folder != Path())]
+    return [folder for folder in folders if (ROOT / folder / "README.md").is_file()]
