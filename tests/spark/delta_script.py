@@ -24,6 +24,7 @@ def main(root: Path, jars: str) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.jars", jars)
         .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.databricks.delta.snapshotPartitions", "1")  # else 50 tasks for each look at a log
         .config("spark.sql.warehouse.dir", str(root / "warehouse"))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")

@@ -214,7 +214,7 @@ WORKS: dict[str, tuple[Callable[[Path, int], Work], int, tuple[str, ...]]] = {
     "files of a unit": (_files, 100, ()),
     "folders of a unit": (_folders, 100, ()),
     "columns of a file": (_columns, 200, ()),
-    "units of a table": (_units, 40, ("names", "reads", "bytes")),
+    "units of a table": (_units, 40, ("bytes",)),
     "units that fail": (_failures, 400, ()),
     "what lies beside data": (_beside, 50, ()),
 }
