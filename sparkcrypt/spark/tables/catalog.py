@@ -49,6 +49,9 @@ _BROKEN = (
     ),
     *("Broken pipe", "Connection reset", "Connection refused"),
 )
+_NO_SUCH = ("NoSuchTableException", "NoSuchDatabaseException", "NoSuchNamespaceException")
+"""The classes of Spark's errors that say that there is no such table; all others say nothing of that."""
+_DERBY_IS_HELD = "Another instance of Derby may have already booted the database"
 
 
 def ask_metastore(question: Callable[[], Answer]) -> Answer:
@@ -68,12 +71,17 @@ def ask_metastore(question: Callable[[], Answer]) -> Answer:
 
 def is_broken(error: BaseException) -> bool:
     """Tell whether the cause of a JVM error is a metastore connection that broke or could not be opened."""
+    return any(sign in text for text in _list_causes(error) for sign in _BROKEN)
+
+
+def _list_causes(error: BaseException) -> list[str]:
+    """Return the texts of a JVM error and of all of its causes."""
     texts = [str(error)]
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while java is not None:
         texts.append(str(java.toString()))
         java = java.getCause()
-    return any(sign in text for text in texts for sign in _BROKEN)
+    return texts
 
 
 _SESSION_CATALOG = re.compile(r"^\s*(?:spark_catalog|`spark_catalog`)\.(?=[^.]+\.)", re.IGNORECASE)
@@ -134,19 +142,21 @@ class Catalog:
 
         Raises:
             PlanError: there is no table of that name.
-            StorageError: the metastore cannot be reached.
+            StorageError: the metastore cannot be reached, or does not answer.
         """
         identifier = self.identifier(name)
         try:
             found = ask_metastore(lambda: self._catalog.getTableMetadata(identifier))
         except JVM_ERRORS as error:
-            if is_broken(error):
-                raise StorageError(
-                    f"table {name}: the metastore cannot be asked: {': '.join(read_java_error(error))}"
+            if read_java_error(error)[0].rpartition(".")[2] in _NO_SUCH:
+                raise PlanError(
+                    f"table {name}: not found in the session catalog, {self._describe()}; "
+                    "SHOW TABLES lists what is there"
                 ) from error
-            raise PlanError(
-                f"table {name}: not found in the session catalog, {self._describe()}; SHOW TABLES lists what is there"
-            ) from error
+            why = ": ".join(read_java_error(error))
+            if any(_DERBY_IS_HELD in text for text in _list_causes(error)):
+                why = "another process has its Derby database open; end that one, or use a metastore service"
+            raise StorageError(f"table {name}: the metastore cannot be asked: {why}") from error
         storage = found.storage()
         options = to_dict(self._spark, storage.properties())
         properties = to_dict(self._spark, found.properties())
