@@ -23,9 +23,9 @@ from tests.spark.support import Lake
 _BACKFILL, _EXPIRE, _ROTATE = ("backfill",), ("backfill", "expire", "--older-than", "0s"), ("rotate", "--key", "pii")
 _HOME = ("encrypt", "--home", "--table")
 _CALLS: dict[tuple[str, ...], dict[str, int]] = {
-    _BACKFILL: {RENAME: 1, MKDIR: 8, PUT: 12, FORGET: 2, METASTORE: 1},
+    _BACKFILL: {RENAME: 1, MKDIR: 8, PUT: 8, FORGET: 1, METASTORE: 1},
     _EXPIRE: {RENAME: 2, DELETE: 3, MKDIR: 3, PUT: 4, FORGET: 10},
-    _ROTATE: {RENAME: 1, MKDIR: 5, PUT: 12, FORGET: 2, METASTORE: 1},
+    _ROTATE: {RENAME: 1, MKDIR: 5, PUT: 8, FORGET: 1, METASTORE: 1},
     _HOME: {RENAME: 1, MKDIR: 3, PUT: 6, FORGET: 2, METASTORE: 1},
 }
 """About how many calls of each kind a command makes for a table; up to there drivers are killed."""
