@@ -152,7 +152,8 @@ class FooterCache:
         return {}
 
     def _list_numbers(self) -> list[int]:
-        return sorted(int(name.rpartition("/")[2].removesuffix(".json")) for name in self._store.list(self._folder))
+        names = (name.removeprefix(self._folder).removesuffix(".json") for name in self._store.list(self._folder))
+        return sorted(int(name) for name in names if name.isdecimal())  # what is no record, such as a copy, is left
 
     def _name_of(self, number: int) -> str:
         return f"{self._folder}{number:08d}.json"

@@ -140,3 +140,10 @@ def test_commands_that_change_nothing_keep_nothing(store: LocalStateStore) -> No
     """A dry run leaves the state directory as it is."""
     FooterCache(store, "id", keeps=False).keep([unit("p=0")], facts(unit("p=0")), {"p=0"})
     assert store.list("") == ()
+
+
+def test_what_is_no_record_is_left(store: LocalStateStore) -> None:
+    """A copy that somebody made beside a record stops no pass."""
+    keep(store, unit("p=0"))
+    store.create(f"{RECORDS}00000001.json.copy", b"{}")
+    assert rows_of(store, unit("p=0")) == {"p=0": 1}
