@@ -1,6 +1,7 @@
 """CPU of a run for each unit and for each byte, beyond what every run costs: small partitions, and large ones.
 
-The metastore is embedded, so its work counts too.  A run over few units of one small file is the fixed part.
+The metastore is embedded, so its work counts too, and the JVM is started as a command starts it.  A run over few units
+of one small file is the fixed part.
 """
 
 from __future__ import annotations
@@ -60,28 +61,21 @@ def _child(what: str) -> dict[str, Any]:
 
 def main(what: str, folder: Path) -> None:
     """Measure one thing and print it."""
-    from pyspark.sql import SparkSession
-
     import sparkcrypt
     from bench.spark_write import policy_in
+    from sparkcrypt.spark.setup.command_session import spark_session
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.memory", "2g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config(
-            "spark.hadoop.javax.jdo.option.ConnectionURL", f"jdbc:derby:;databaseName={folder}/metastore;create=true"
-        )
-        .enableHiveSupport()
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    policy = policy_in(str(folder))
-    sparkcrypt.configure(spark, policy)
-    units, length = AMOUNTS[what]
-    print(json.dumps(_encrypt(spark, policy, folder, units, length)))
-    spark.stop()
+    conf = {
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore;create=true",
+    }
+    with spark_session("units", master="local[2]", conf=conf) as spark:
+        policy = policy_in(str(folder))
+        sparkcrypt.configure(spark, policy)
+        units, length = AMOUNTS[what]
+        print(json.dumps(_encrypt(spark, policy, folder, units, length)))
 
 
 def _encrypt(spark: SparkSession, policy: Policy, folder: Path, units: int, length: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.spark.setup import class_archive
-from sparkcrypt.spark.setup.class_archive import OFF, archive_folder, archive_key, find_archive
+from sparkcrypt.spark.setup.class_archive import OFF, PATIENT, archive_folder, archive_key, find_archive
 from tests.conftest import or_skip
 from tests.services.cache import cache_folder, locked
 from tests.services.installed import ROOT, java_home, spark_environment, spark_home
@@ -156,6 +156,8 @@ def test_one_compiler_is_for_short_sessions_alone(archive: Path, tmp_path: Path)
     assert printed == ROW * 2
     assert ONE_COMPILER in short
     assert ONE_COMPILER not in long
+    assert set(PATIENT) <= set(long)
+    assert not set(PATIENT) & set(short)
     assert short[0] != long[0]
     assert uses(archive, long)
 

@@ -28,6 +28,16 @@ SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 """Spark's own variable for options of a driver's JVM; what a user has in it comes after ours, so it wins."""
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=160m")
 """The first compiler alone, for JVMs that read no rows; by itself it would reserve 48 MiB for code, which may fill."""
+PATIENT = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+"""All compilers, for JVMs that may read rows; the last one gets ten times later what is called often.
+
+By Java's defaults it spends a quarter of a run over few files on methods that the run is about to leave.
+"""
 _SILENT = ("-Xlog:cds*=off", "-Xlog:class+path=off")
 _LAUNCHER_OPTIONS = "SPARK_LAUNCHER_OPTS"
 _LAUNCHER_QUICK = "-XX:TieredStopAtLevel=1"

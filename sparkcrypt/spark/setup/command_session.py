@@ -18,6 +18,7 @@ from sparkcrypt.errors import ConfigError, show
 from sparkcrypt.spark.jvm.failures import short_text
 from sparkcrypt.spark.setup.class_archive import (
     OFF,
+    PATIENT,
     QUICK,
     archive_key,
     archive_options,
@@ -182,7 +183,7 @@ def _start(builder: SparkSession.Builder, conf: Mapping[str, str], *, short: boo
     from pyspark.errors import PySparkException
     from pyspark.find_spark_home import _find_spark_home
 
-    home, compilers = Path(_find_spark_home()), QUICK if short else ()
+    home, compilers = Path(_find_spark_home()), QUICK if short else PATIENT
     path, key = class_path(home, conf), archive_key(home)
     archive = find_archive(key) if path and key else None
     attempts = [compilers]
