@@ -12,6 +12,7 @@ from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, has_mac_key, open_mac
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.model import Policy, normalized_table
+from sparkcrypt.spark.tables.table import describe_near_names, find_bare_name
 
 
 class Authenticity:
@@ -162,17 +163,18 @@ def known_runs(store: StateStore, table: str | None = None, authenticity: Authen
     runs.sort(key=lambda run: run.run_id)
     if table is None:
         return runs
+    known = sorted({run.table for run in runs if run.table})
     wanted = normalized_table(table)
-    wanted = wanted if "." in wanted or "/" in wanted else f"default.{wanted}"  # as Spark reads it
+    if "." not in wanted and "/" not in wanted:
+        named = find_bare_name(table, known)
+        wanted = normalized_table(named[0]) if len(named) == 1 else f"default.{wanted}"  # as Spark reads it
     ids = {
         run.table_id for run in runs if run.table_id == table or (run.table and normalized_table(run.table) == wanted)
     }
     if not ids:
-        known = sorted({run.table for run in runs if run.table})
-        near = [name for name in known if normalized_table(name).endswith(f".{normalized_table(table)}")]
-        hint = f"did you mean {near[0]}? " if near else ""
         raise ConfigError(
-            f"no run of {table} is known in this state directory; {hint}known tables: {', '.join(known) or 'none'}; "
+            f"no run of {table} is known in this state directory; {describe_near_names(table, known)}known tables: "
+            f"{', '.join(known) or 'none'}; "
             f"if the state directory of its runs was lost, `sparkcrypt plan --table {table}` names what they left"
         )
     return [run for run in runs if run.table_id in ids]

@@ -64,7 +64,8 @@ def choose_tables(spark: SparkSession, choice: Choice) -> tuple[Chosen, ...]:
         if any(sign in pattern for sign in _WILD):
             fitting = list(_find_matching_tables(catalog, pattern, spark.catalog.currentDatabase()))
             if not fitting:
-                raise PlanError(f"--table {pattern}: fits no table; SHOW TABLES IN … lists what is there")
+                bare = "" if "." in pattern else f"in the current database; '*.{pattern}' looks in all; "
+                raise PlanError(f"--table {pattern}: fits no table; {bare}SHOW TABLES IN … lists what is there")
             for table in fitting:
                 _add(found, Chosen(table, named=False))
         else:

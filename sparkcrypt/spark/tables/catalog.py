@@ -6,12 +6,13 @@ A query of the metastore is repeated once if the connection breaks.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -34,8 +35,18 @@ from sparkcrypt.spark.jvm.gateway import (
     to_json,
     to_list,
 )
-from sparkcrypt.spark.tables.table import HIVE, NULL_VALUE, Partition, Table, quote_name, quote_text
+from sparkcrypt.spark.tables.table import (
+    HIVE,
+    NULL_VALUE,
+    Partition,
+    Table,
+    describe_near_names,
+    find_bare_name,
+    quote_name,
+    quote_text,
+)
 
+_LOG = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 PAUSE_SECONDS = 1.0
@@ -110,12 +121,19 @@ class PartitionMove:
     pin: str = ""
 
 
+@cache
+def _note_database(name: str, full_name: str) -> None:
+    """Say once which table was taken for a name without a database."""
+    _LOG.warning("note: the current database has no table %s, so it is taken for %s", name, full_name)
+
+
 class Catalog:
     """The session catalog of a classic session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._catalog = java_session(spark).sessionState().catalog()
+        self._names: tuple[str, ...] | None = None
 
     def identifier(self, name: str) -> Any:
         """Return Spark's identifier of a table: ``table``, ``database.table`` or ``spark_catalog.database.table``."""
@@ -140,8 +158,11 @@ class Catalog:
     def table(self, name: str) -> Table:
         """Return a table.
 
+        A name without a database that the current one lacks is searched in the others, and taken where one alone has
+        it, with a note.  The names of all tables are listed for that, once, and only where the table is not found.
+
         Raises:
-            PlanError: there is no table of that name.
+            PlanError: there is no table of that name; the message has similar names.
             StorageError: the metastore cannot be reached, or does not answer.
         """
         identifier = self.identifier(name)
@@ -149,10 +170,7 @@ class Catalog:
             found = ask_metastore(lambda: self._catalog.getTableMetadata(identifier))
         except JVM_ERRORS as error:
             if read_java_error(error)[0].rpartition(".")[2] in _NO_SUCH:
-                raise PlanError(
-                    f"table {name}: not found in the session catalog, {self._describe()}; "
-                    "SHOW TABLES lists what is there"
-                ) from error
+                return self._search(name, error)
             why = ": ".join(read_java_error(error))
             if any(_DERBY_IS_HELD in text for text in _list_causes(error)):
                 why = "another process has its Derby database open; end that one, or use a metastore service"
@@ -178,6 +196,29 @@ class Catalog:
             created=int(found.createTime()),
             unused=options if provider == HIVE else properties,
         )
+
+    def _search(self, name: str, error: BaseException) -> Table:
+        """Return the one table of another database that a name without a database means.
+
+        Raises:
+            PlanError: there is none, or several.
+        """
+        if self._names is None:
+            try:
+                self._names = tuple(full.replace("`", "") for base in self.databases() for full in self.tables(base))
+            except (PlanError, *JVM_ERRORS):  # a database that was just dropped, or may not be listed
+                self._names = ()
+        found = find_bare_name(name, self._names)
+        if len(found) == 1:
+            _note_database(name, found[0])
+            return self.table(".".join(map(quote_name, found[0].split(".", 1))))
+        here = f"table {name}: not found in the session catalog, {self._describe()}; "
+        if found:
+            raise PlanError(
+                f"{here}it is in several databases: {', '.join(found)}; name the database too, as in {found[0]}"
+            ) from error
+        near = describe_near_names(name, self._names)
+        raise PlanError(f"{here}{near}SHOW TABLES lists what is there") from error
 
     def _describe(self) -> str:
         """Return where the session catalog is, since a session without one of its own silently makes an empty one."""

@@ -1,9 +1,13 @@
-"""Tables of the session catalog and their partitions, as values that need no pyspark, and quoting of names for SQL."""
+"""Tables of the session catalog and their partitions, as values that need no pyspark, and names of tables.
+
+Names are quoted for SQL, and one that a person gave is searched among those that there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from sparkcrypt.names import TABLE_UUID, FileFormat
 
@@ -114,6 +118,45 @@ def quote_name(name: str) -> str:
 def quote_text(text: str) -> str:
     """Quote a literal for SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def find_bare_name(name: str, known: Iterable[str]) -> list[str]:
+    """Return the tables of any database that a name without a database may mean; none for one that has a database.
+
+    Args:
+        name: the name as it was given.
+        known: ``database.table`` of each table that there is.
+    """
+    wanted = _comparable(name)
+    return [] if "." in wanted else sorted(full for full in known if _comparable(full).rpartition(".")[2] == wanted)
+
+
+def describe_near_names(name: str, known: Iterable[str]) -> str:
+    """Return the question whether a table of a similar name was meant, for a message; empty if there is none.
+
+    Args:
+        name: a name of which there is no table.
+        known: as for `find_bare_name`.
+    """
+    wanted = _comparable(name)
+    by_name = {_comparable(full): full for full in known}
+    by_table: dict[str, list[str]] = {}
+    for compared, full in by_name.items():
+        by_table.setdefault(compared.rpartition(".")[2], []).append(full)
+    database, _, table = wanted.rpartition(".")
+    near = [*by_table.get(table, []), *(by_name[full] for full in get_close_matches(wanted, by_name, _NEAR))]
+    if not database:
+        near += [full for close in get_close_matches(table, by_table, _NEAR) for full in by_table[close]]
+    shown = list(dict.fromkeys(near))[:_NEAR]
+    return f"did you mean {' or '.join(shown)}? " if shown else ""
+
+
+_NEAR = 3
+"""The most similar names that a message has."""
+
+
+def _comparable(name: str) -> str:
+    return name.replace("`", "").strip().lower().removeprefix("spark_catalog.")
 
 
 def _escape(text: str) -> str:

@@ -94,6 +94,7 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
     """
     catalog = Catalog(spark)
     table = catalog.table(name)
+    name = table.quoted
     refuse_formats_without_keys(table, policy)
     wanted = {path: tuple(dict.fromkeys(names)) for path, names in resolved_paths(table, tags).items()}
     if policy is not None:
@@ -183,6 +184,7 @@ def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
     """
     catalog = Catalog(spark)
     table = catalog.table(name)
+    name = table.quoted
     schema = schema_from_spark(table.schema_json)
     paths_by_name = {column: split_dotted(column) for column in columns}
     lost_columns = {tagged.path for tagged in tags_of_properties(table.options)} - set(_nodes(schema))

@@ -77,8 +77,10 @@ def test_a_table_without_runs_is_78(policy: Path, store: LocalStateStore) -> Non
     done = run("backfill", "status", "--table", "sales.nosuch", "--policy", policy)
     assert done.code == 78
     assert "sales.customers" in done.errors
-    done = run("backfill", "status", "--table", "customers", "--policy", policy)
+    done = run("backfill", "status", "--table", "customer", "--policy", policy)
     assert (done.code, "did you mean sales.customers?" in done.errors) == (78, True)
+    done = run("backfill", "status", "--table", "customers", "--policy", policy, "--json")
+    assert done.document["table"] == "sales.customers"  # the only one of that name, and none is in the default database
     journal(store, "20260301T000000000Z-cccccc", "default.customers", "uuid-2")
     assert run("backfill", "status", "--table", "customers", "--policy", policy, "--json").document["run_id"] > SECOND
 
