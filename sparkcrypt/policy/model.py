@@ -320,6 +320,14 @@ class Policy:
         place = self._places.get(name)
         return None if place is None else self.tags[place]
 
+    def find_tag(self, name: str) -> TagRule | None:
+        """Return the rule of a tag, or of the only one whose name differs in case alone; None if there is none."""
+        exact = self.tag(name)
+        if exact is not None:
+            return exact
+        alike = [rule for rule in self.tags if rule.name.lower() == name.lower()]
+        return alike[0] if len(alike) == 1 else None
+
     def rules_of(self, tags: Iterable[str]) -> tuple[TagRule, ...]:
         """Return the rules of those tags that the policy has, in order of precedence."""
         return tuple(self.tags[place] for place in sorted({self._places[tag] for tag in tags if tag in self._places}))

@@ -90,7 +90,7 @@ def set_(table: str, words: tuple[str, ...], policy: str | None, as_json: bool, 
     """Set the tags of columns; they replace those that a column has.
 
     A nested column is written with dots (people.element.ssn); a dot inside a name as %2E.  With --policy, tags that the
-    policy does not define are refused.
+    policy does not define are refused, and one that differs from a single tag of it in case alone is taken for that.
 
     Examples:
       sparkcrypt tags set sales.customers ssn pii
@@ -101,10 +101,10 @@ def set_(table: str, words: tuple[str, ...], policy: str | None, as_json: bool, 
         loaded = workplace.policy(policy) if policy else None
         from sparkcrypt.spark.tables.tagging import set_tags
 
-        set_tags(workplace.spark, table, wanted, loaded)
+        put = set_tags(workplace.spark, table, wanted, loaded)
     if loaded is None:
         say("the tags were not compared with a policy; with --policy, one that it does not define is refused")
-    _write_changed(table, wanted, as_json)
+    _write_changed(table, put, as_json)
 
 
 def _columns_and_tags(words: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

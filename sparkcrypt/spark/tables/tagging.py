@@ -7,8 +7,11 @@ records what a rule wrote, so that it can be removed once the policy no longer h
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
 from typing import Any, Literal
 
 from pyspark.sql import SparkSession
@@ -39,6 +42,7 @@ from sparkcrypt.tags.model import (
     unite_tags,
 )
 
+_LOG = logging.getLogger(__name__)
 AVRO_LITERAL, AVRO_URL = "avro.schema.literal", "avro.schema.url"
 AVRO_NONE = "none"
 
@@ -74,7 +78,9 @@ def read_avro(spark: SparkSession, url: str) -> Schema:
         raise PlanError(f"Avro schema {url}: is not UTF-8 text") from error
 
 
-def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], policy: Policy | None = None) -> None:
+def set_tags(
+    spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], policy: Policy | None = None
+) -> dict[str, tuple[str, ...]]:
     """Set the tags of columns, in both places: the Spark schema, and the properties that reach every writer.
 
     If a column of a table that requires encryption gets another key, the earlier key is added to the column's history:
@@ -85,7 +91,11 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
         spark: a classic session.
         name: the table.
         tags: dotted column path -> tags, which replace the column's tags.
-        policy: if given, unknown tags are refused, and earlier keys are added to the history.
+        policy: if given, unknown tags are refused, and earlier keys are added to the history.  A tag that differs from
+            one of the policy's in case alone is that one, with a note.
+
+    Returns:
+        Dotted column path -> the tags that were set.
 
     Raises:
         PlanError: no such table or column, a partition column, or an unknown tag; no tag was changed.
@@ -98,6 +108,7 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
     refuse_formats_without_keys(table, policy)
     wanted = {path: tuple(dict.fromkeys(names)) for path, names in resolved_paths(table, tags).items()}
     if policy is not None:
+        wanted = {path: as_policy_writes(names, policy) for path, names in wanted.items()}
         _refuse_unknown(wanted, policy)
     for path, names in wanted.items():
         _check_names(path, names)
@@ -109,6 +120,7 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
     _write_schema(catalog, catalog.table(name), wanted)
     remember_name(spark, catalog.table(name))
     _drop_statistics(spark, catalog, name, wanted)
+    return {join_dotted(path): names for path, names in wanted.items()}
 
 
 def _drop_statistics(spark: SparkSession, catalog: Catalog, name: str, wanted: Iterable[Path]) -> None:
@@ -224,8 +236,7 @@ def copy_tags(spark: SparkSession, name: str, avro: Schema, policy: Policy | Non
         raise PlanError(
             f'the Avro schema tags no field; tag one with the property "confluent:tags": ["…"], then copy to {name}'
         )
-    set_tags(spark, name, found, policy)
-    return found
+    return set_tags(spark, name, found, policy)
 
 
 def refuse_formats_without_keys(table: Table, policy: Policy | None) -> None:
@@ -240,7 +251,11 @@ def refuse_formats_without_keys(table: Table, policy: Policy | None) -> None:
     """
     formats = ("parquet",) if policy is None else policy.formats
     if table.kind == "VIEW":
-        raise PlanError(f"{table.full_name} is a view, which has no files; tag the columns of the tables below it")
+        raise PlanError(
+            f"{table.full_name} is a view, which has no files, so its tags would encrypt nothing; allowed: tables "
+            f"whose files are {' or '.join(formats)}; tag the columns of the tables that it reads, which "
+            f"SHOW CREATE TABLE {table.quoted} names: tags follow their columns into what is written from the view"
+        )
     if table.format not in formats:
         found = table.provider if not table.is_hive else table.serde.rpartition(".")[2] or "unknown"
         reason, advice = "nothing of ours writes that format", "make a Parquet table of it, and tag that"
@@ -287,11 +302,31 @@ def _check_names(path: Path, names: tuple[str, ...]) -> None:
         raise PlanError(f"column {join_dotted(path)}: no tag given; to remove its tags use `sparkcrypt tags unset`")
 
 
+def as_policy_writes(names: Iterable[str], policy: Policy) -> tuple[str, ...]:
+    """Return tags as a policy writes them: one that differs from a single tag of the policy in case alone is that."""
+    found = [(name, policy.find_tag(name)) for name in names]
+    for name, rule in found:
+        if rule is not None and rule.name != name:
+            _note_case(name, rule.name)
+    return tuple(dict.fromkeys(name if rule is None else rule.name for name, rule in found))
+
+
+@cache
+def _note_case(name: str, written: str) -> None:
+    """Say once which tag was taken for another."""
+    _LOG.warning("note: the tag %s is taken for %s, as the policy writes it", name, written)
+
+
 def _refuse_unknown(wanted: Mapping[Path, tuple[str, ...]], policy: Policy) -> None:
     unknown = sorted({tag for names in wanted.values() for tag in names if policy.tag(tag) is None})
     if unknown:
         known = ", ".join(rule.name for rule in policy.tags)
-        raise PlanError(f"the policy does not define the tag {unknown[0]!r}; allowed: {known}")
+        near = get_close_matches(unknown[0], [rule.name for rule in policy.tags], 1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise PlanError(
+            f"the policy does not define the tag {unknown[0]!r}; {meant}allowed: {known}; correct the tag, or "
+            "define it in the policy"
+        )
 
 
 def _resolve_column(schema: Schema, table: Table, column: str) -> Path:
@@ -598,6 +633,8 @@ def rule_changes(
         The changes that are needed or held back, and the names of tables that do not exist.
     """
     catalog = Catalog(spark)
+    if policy is not None:
+        rules = [_with_tags_of(rule, policy) for rule in rules]
     named = {rule.name: rule for rule in _unite_rules(rules) if rule.location is None or catalog.exists(rule.name)}
     absent = tuple(name for name in named if not catalog.exists(name))
     tables = {catalog.table(name).quoted: rule for name, rule in named.items() if name not in absent}
@@ -606,6 +643,11 @@ def rule_changes(
     effect: Effect = "whole" if remove else "guarded"
     changes = (rule_change(spark, catalog.table(name), rule, policy, effect=effect) for name, rule in tables.items())
     return tuple(change for change in changes if change.is_needed or change.held), absent
+
+
+def _with_tags_of(rule: TableRule, policy: Policy) -> TableRule:
+    """Return a rule with its tags as a policy writes them."""
+    return replace(rule, tags=tuple((column, as_policy_writes(names, policy)) for column, names in rule.tags))
 
 
 def _unite_rules(rules: Iterable[TableRule]) -> tuple[TableRule, ...]:

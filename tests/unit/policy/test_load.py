@@ -497,3 +497,18 @@ def test_plaintext_with_a_history_is_written_with_a_null_key() -> None:
     rule = load(GOOD.replace("{key: pii}", "{key: null, history: [old]}")).tag("pii")
     assert rule is not None
     assert (rule.key, rule.history) == (None, ("old",))
+
+
+def test_a_tag_is_found_without_case_where_one_alone_fits() -> None:
+    """An exact name comes first; of several that differ in case alone, none is guessed."""
+    text = """
+version: 1
+key_service: {type: local, path: /keys}
+footer: {key: footer}
+untagged: plaintext
+tags: {pii: {key: pii}, Fin: {key: fin}, fin: {key: fin}}
+"""
+    policy = policy_from_text(text, where="policy.yaml", base="/")
+    wanted = {"pii": "pii", "PII": "pii", "Fin": "Fin", "fin": "fin", "FIN": None, "x": None}
+    found = {name: policy.find_tag(name) for name in wanted}
+    assert {name: rule and rule.name for name, rule in found.items()} == wanted

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sparkcrypt.errors import PlanError
 from sparkcrypt.names import RULE_MARK, TABLE_UUID, TAGS_PREFIX
 from sparkcrypt.policy.load import policy_from_text, rules_from_text
 from sparkcrypt.spark.tables import tagging
@@ -17,7 +19,9 @@ from sparkcrypt.spark.tables.tagging import (
     TableState,
     Tags,
     _unite_rules,
+    as_policy_writes,
     compare_rule,
+    refuse_formats_without_keys,
     rule_changes,
     rule_lines,
 )
@@ -179,3 +183,34 @@ def test_a_column_in_two_spellings_has_the_tags_of_both(monkeypatch: pytest.Monk
     rules = rules_from_text("sales.t: {tags: {EMAIL: pii, Email: contact}}", where="f", base="/")
     (change,), _ = rule_changes(SPARK, rules, LAST, remove=False)
     assert change.tags == {"email": ("pii", "contact")}
+
+
+def test_tags_are_put_as_the_policy_writes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule in another case is the policy's own, so that the next comparison finds nothing to do."""
+    rules = rules_from_text("sales.t: {tags: {email: PII}}", where="f", base="/")
+    monkeypatch.setattr(tagging, "Catalog", lambda _: Metastore(table({})))
+    (change,), _ = rule_changes(SPARK, rules, LAST, remove=False)
+    assert change.tags == {"email": ("pii",)}
+    monkeypatch.setattr(tagging, "Catalog", lambda _: Metastore(table({"email": ("pii",)})))
+    assert rule_changes(SPARK, rules, LAST, remove=False) == ((), ())
+
+
+def test_a_tag_in_another_case_is_noted_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever typed it learns how the policy writes it."""
+    tagging._note_case.cache_clear()
+    assert as_policy_writes(("Pii", "pii", "nosuch"), LAST) == ("pii", "nosuch")
+    assert as_policy_writes(("Pii",), LAST) == ("pii",)
+    assert caplog.messages == ["note: the tag Pii is taken for pii, as the policy writes it"]
+
+
+def test_a_view_is_refused_with_the_way_to_its_tables() -> None:
+    """It has no files; what is tagged below it follows into what is written from it."""
+    view = replace(table({}), kind="VIEW")
+    with pytest.raises(PlanError, match=r"sales\.t is a view, .*; allowed: tables whose files are parquet; .*SHOW"):
+        refuse_formats_without_keys(view, None)
+
+
+def test_an_unknown_tag_is_refused_with_the_one_that_may_be_meant() -> None:
+    """And with all that are allowed."""
+    with pytest.raises(PlanError, match=r"'contcat'; did you mean 'contact'\? allowed: open, pii, contact, public"):
+        tagging._refuse_unknown({("email",): ("contcat",)}, LAST)
