@@ -234,7 +234,6 @@ def test_failed_pass_is_reported_in_both_forms(lake: Lake, policy: str, tmp_path
     ("arguments", "said"),
     [
         (["--table", "t"], "Missing option '--policy'"),
-        (["--policy", "p"], "give --table or --database, or else --path"),
         (["--policy", "p", "--table", "t", "--path", "d"], "give --table or --database, or else --path"),
         (["--policy", "p", "--table", "t", "--max-bytes", "lots"], "'lots' is not a size"),
         (["--policy", "p", "--table", "t", "--max-bytes", "500"], "'500' has no unit; allowed: a number above 0 with"),

@@ -239,6 +239,18 @@ class TablesOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FilterOptions:
+    """The options that keep some of the tables that are chosen."""
+
+    select: tuple[str, ...] = option(
+        "Only tables of which a column has this tag, such as tag:pii; may be repeated.", metavar="tag:NAME"
+    )
+    exclude: tuple[str, ...] = option(
+        "Leave out a table, or those of a pattern such as 'sales.tmp_*'; may be repeated.", metavar="PATTERN"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RewriteOptions(CommandOptions):
     """The options of a command that rewrites the files of tables or of a folder."""
 
@@ -267,7 +279,7 @@ class RewriteOptions(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassCommandOptions(TablesOptions):
+class PassCommandOptions(FilterOptions, TablesOptions):
     """The options of a command that rewrites files of many tables."""
 
     accept_path_readers: bool = use(accept_option)

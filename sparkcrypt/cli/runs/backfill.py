@@ -43,13 +43,18 @@ class BackfillOptions(PassCommandOptions, RewriteOptions):
     html: str | None = option("Also write the report there as a page with pictures: a path or a URI.", metavar="FILE")
 
 
+_OF_THE_PASS = ("tables", "databases", "select", "exclude", "path", "policy", "report", "html")
+"""Options that a subcommand has of its own, if at all."""
+
+
 @click.group(cls=Group, invoke_without_command=True)
 @options_from(BackfillOptions)
 @click.pass_context
 def backfill(context: click.Context, options: BackfillOptions) -> None:
     """Bring tables to what their tags and the policy say, and look after the runs that did it.
 
-    Files that match already are left alone.  A unit that cannot be done stays as it was and is reported, and the rest
+    Without --table, --database and --path, every table of all databases.  Files that match already are left alone.  A
+    unit that cannot be done stays as it was and is reported, and the rest
     goes on: then this exits with 74; with --dry-run, when a table cannot be planned or would be refused.  A pass that
     was killed, or whose budget (--max-bytes, --max-duration) was spent, is continued by the same command.
 
@@ -61,7 +66,7 @@ def backfill(context: click.Context, options: BackfillOptions) -> None:
     """
     if context.invoked_subcommand is None:
         _backfill(context, options)
-    elif any(is_typed(context, name) for name in ("tables", "databases", "path", "policy", "report", "html")):
+    elif any(is_typed(context, name) for name in _OF_THE_PASS):
         raise click.UsageError(f"options go after {context.invoked_subcommand}", context)
 
 
@@ -79,11 +84,11 @@ def _backfill(context: click.Context, options: BackfillOptions) -> None:
     )
     if options.policy is None:
         raise click.UsageError(f"Missing option '--policy'. {describe_policy()}", context)
-    if (path is None) == (not tables and not databases):
+    if path is not None and (tables or databases or options.select or options.exclude):
         raise click.UsageError("give --table or --database, or else --path", context)
     check_writable(report)
     check_writable(html, "--html")
-    name = path or ", ".join((*tables, *(f"{database}.*" for database in databases)))
+    name = path or ", ".join((*tables, *(f"{database}.*" for database in databases))) or "*.*"
     page = (html, _page) if html else None
     with (
         Workplace(_APP, options.launch) as workplace,

@@ -16,6 +16,7 @@ from sparkcrypt.cli.frame.options import (
     AGE,
     DURATION,
     CommandOptions,
+    FilterOptions,
     Launch,
     databases_option,
     json_option,
@@ -164,7 +165,7 @@ def orphan_fate(orphan: Orphan) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpireOptions(CommandOptions):
+class ExpireOptions(FilterOptions, CommandOptions):
     """The options of `sparkcrypt backfill expire`."""
 
     tables: tuple[str, ...] = option("A table, a pattern, or the UUID of a dropped table.", "--table", metavar="TABLE")
@@ -186,7 +187,8 @@ def expire(context: click.Context, options: ExpireOptions) -> None:
     """Delete the old files of runs, when no reader needs them any more.
 
     They are listed again first.  What late commits left among them is reconciled with the table; where that cannot
-    be told from an overwrite, nothing is deleted.  A folder with anything beside its data that is no run's, such as a
+    be told from an overwrite, nothing is deleted.  Without --table, --database and --path, those of all databases.  A
+    folder with anything beside its data that is no run's, such as a
     stream's checkpoint or an archive, stays and is named.
 
     Examples:
@@ -194,17 +196,18 @@ def expire(context: click.Context, options: ExpireOptions) -> None:
       sparkcrypt backfill expire --database sales --policy policy.yaml --older-than 7d
     """
     tables, databases, path, run_id = options.tables, options.databases, options.path, options.run_id
-    text = tables[0] if len(tables) == 1 and not databases and path is None else None
+    filtered = bool(options.select or options.exclude)
+    text = tables[0] if len(tables) == 1 and not databases and path is None and not filtered else None
     if text is not None and (any(sign in text for sign in "*?[") or (text.count("-") == 4 and "." not in text)):
         text = None  # a pattern, or a UUID
-    if not (tables or databases or path):
-        raise click.UsageError("give --table, --database or --path", context)
+    if path is not None and filtered:
+        raise click.UsageError("--select and --exclude go with --table and --database, not with --path", context)
     if run_id is not None and text is None:
         raise click.UsageError("--run goes with one --table, by its name", context)
     with Workplace(_APP, options.launch) as workplace:
         loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
-        from sparkcrypt.runs.passes.choose_tables import Choice
+        from sparkcrypt.runs.passes.choose_tables import Choice, Filters
         from sparkcrypt.runs.passes.passes import expire_many
 
         age = (
@@ -219,7 +222,8 @@ def expire(context: click.Context, options: ExpireOptions) -> None:
             done = expire_run(spark, text, loaded, run_id=run_id, options=expiry)
             show(done.to_dict(), _describe_expired(done), as_json=options.as_json)
             context.exit(VerificationError.exit_code if done.unread or done.refused else 0)
-        found = expire_many(spark, loaded, Choice(tables, databases), path=path, options=expiry)
+        choice = Choice(tables, databases, Filters(options.select, options.exclude))
+        found = expire_many(spark, loaded, choice, path=path, options=expiry)
     show(found.to_dict(), _describe_all_expired(found), as_json=options.as_json)
     stays = any(table.unread or table.refused for table in found.tables)
     context.exit(VerificationError.exit_code if found.failed or stays else 0)

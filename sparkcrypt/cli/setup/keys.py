@@ -14,6 +14,7 @@ from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import (
     AGE,
     CommandOptions,
+    FilterOptions,
     Launch,
     TablesOptions,
     json_option,
@@ -103,7 +104,7 @@ def key_status(key_ids: tuple[str, ...], recorded: bool, policy: str, as_json: b
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions(TablesOptions, CommandOptions):
+class CheckOptions(FilterOptions, TablesOptions, CommandOptions):
     """The options of `sparkcrypt keys check`."""
 
     without_former: bool = option("Open with the key service alone, and not with former ones of the policy.")
@@ -115,23 +116,28 @@ class CheckOptions(TablesOptions, CommandOptions):
 def check_keys(context: click.Context, options: CheckOptions) -> None:
     """Prove that every file of some tables can be opened with the keys at hand; exits with 74 if one cannot.
 
-    Footers are read anew, by tasks where there are many, and each key that a file names is opened and tried on what it
-    protects there.  Pages are not read: `sparkcrypt verify` reads them.  Columns under a shredded key are counted, and
-    are no reason to end with 74.
+    Without --table and --database, of all databases.  Footers are read anew, by tasks where there are many, and each
+    key that a file names is opened and tried on what it protects there.  Pages are not read: `sparkcrypt verify` reads
+    them.  Columns under a shredded key are counted, and are no reason to end with 74.
 
     Examples:
       sparkcrypt keys check --table sales.customers --policy policy.yaml
       sparkcrypt keys check --database sales --policy policy.yaml --json
       sparkcrypt keys check --database sales --policy policy.yaml --without-former
     """
-    tables, databases = options.tables, options.databases
-    if not tables and not databases:
-        raise click.UsageError("give --table or --database", context)
     with Workplace("sparkcrypt keys", options.launch, short=True) as workplace:
         loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.keys.check_keys import check_keys as check
+        from sparkcrypt.runs.passes.choose_tables import Filters
 
-        found = check(spark, loaded, tables=tables, databases=databases, without_former=options.without_former)
+        found = check(
+            spark,
+            loaded,
+            tables=options.tables,
+            databases=options.databases,
+            filters=Filters(options.select, options.exclude),
+            without_former=options.without_former,
+        )
     rows = [
         (table.table, f"{table.files:,}", f"{table.encrypted:,}", f"{table.plaintext:,}", f"{len(table.unopened):,}")
         for table in found.tables

@@ -10,7 +10,7 @@ import click
 
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
-from sparkcrypt.cli.frame.options import CommandOptions, TablesOptions, option, options_from
+from sparkcrypt.cli.frame.options import CommandOptions, FilterOptions, TablesOptions, option, options_from
 from sparkcrypt.cli.frame.output import cut_lines, show
 from sparkcrypt.text import count_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineageOptions(TablesOptions, CommandOptions):
+class LineageOptions(FilterOptions, TablesOptions, CommandOptions):
     """The options of `sparkcrypt lineage`."""
 
     svg: str | None = option("Also draw it as a picture there: a path or a URI.", metavar="FILE")
@@ -31,25 +31,25 @@ class LineageOptions(TablesOptions, CommandOptions):
 def lineage(context: click.Context, options: LineageOptions) -> None:
     """Show where the columns of tables came from, as the writers of their files noted it.
 
-    Every table that a chosen table came from is asked as well.  What was made of a table is shown for those tables that
-    are chosen: name them, or their database.  Columns by which rows were filtered, joined or grouped are shown apart,
-    since no value came from them.  Files that were written without the extension of Spark say nothing.  Exits with 74
-    when the footer of a file could not be read.
+    Without --table and --database, of all databases.  Every table that a chosen table came from is asked as well.  What
+    was made of a table is shown for those tables that are chosen: name them, or their database.  Columns by which rows
+    were filtered, joined or grouped are shown apart, since no value came from them.  Files that were written without
+    the extension of Spark say nothing.  Exits with 74 when the footer of a file could not be read.
 
     Examples:
       sparkcrypt lineage --table sales.report --policy policy.yaml
       sparkcrypt lineage --database sales --policy policy.yaml --svg lineage.svg
       sparkcrypt lineage --database sales --policy policy.yaml --json
     """
-    tables, databases, svg = options.tables, options.databases, options.svg
-    if not tables and not databases:
-        raise click.UsageError("give --table or --database")
+    svg = options.svg
     check_writable(svg, "--svg")
     with Workplace("sparkcrypt lineage", options.launch, short=True) as workplace:
         loaded, spark = workplace.policy(options.policy), workplace.spark
+        from sparkcrypt.runs.passes.choose_tables import Filters
         from sparkcrypt.runs.passes.lineage import trace_lineage
 
-        traced = trace_lineage(spark, loaded, tables=tables, databases=databases)
+        filters = Filters(options.select, options.exclude)
+        traced = trace_lineage(spark, loaded, tables=options.tables, databases=options.databases, filters=filters)
         if svg is not None:
             from sparkcrypt.runs.passes.html.page import draw_lineage
 

@@ -17,7 +17,7 @@ from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key, open_mac
 from sparkcrypt.policy.key_service import split_former
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables
+from sparkcrypt.runs.passes.choose_tables import Choice, Filters, Gate, choose_tables
 from sparkcrypt.runs.passes.report import TableFailures
 from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.runs.table.scan import list_batches
@@ -91,6 +91,7 @@ def check_keys(
     *,
     tables: Iterable[str] = (),
     databases: Iterable[str] = (),
+    filters: Filters | None = None,
     without_former: bool = False,
 ) -> CheckedKeys:
     """Open every key of every file of some tables, in Spark tasks if there are many files.
@@ -103,7 +104,9 @@ def check_keys(
         spark: a classic session.
         policy: the policy with the key service.
         tables: names or patterns.
-        databases: databases of which every table in a format of the policy is checked.
+        databases: databases of which every table in a format of the policy is checked; without tables and databases,
+            all of them.
+        filters: what is kept of these tables.
         without_former: use the current key service only, so that keys still under a former one are not opened.
 
     Raises:
@@ -111,7 +114,8 @@ def check_keys(
         VerificationError: the audit of keys was changed or cut.
     """
     gate = Gate()
-    chosen = choose_tables(spark, Choice(tuple(tables), tuple(databases)))
+    choice = Choice(tuple(tables), tuple(databases), filters or Filters())
+    chosen = choose_tables(spark, choice.or_all(spark), policy)
     files = HadoopFiles(spark)
     state_store = open_state_directory(spark, policy.run_state)
     shredded = ShreddedKeys(state_store, policy).list_all()

@@ -103,7 +103,7 @@ class Survey:
         self._derived = DerivedLeaves(())
         self._declassified: DeclassifiedUses | None = None
         self._gate = Gate()
-        for chosen in choose_tables(spark, Choice(selection.tables, selection.databases)):
+        for chosen in choose_tables(spark, Choice(selection.tables, selection.databases), policy):
             if self._gate.of_kind(spark, policy, chosen):
                 self._add(chosen.table.full_name, selected=True)
         for table, reason in self._gate.refused.items():

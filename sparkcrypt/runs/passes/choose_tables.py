@@ -1,14 +1,14 @@
-"""Choice of the tables of a pass, by name, pattern or database; those on which no run may begin are recorded."""
+"""Choice of the tables of a pass, by name, pattern, database or tag; those on which no run may begin are recorded."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError
 from sparkcrypt.paths import PlaceIndex
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.lost_tags import lost_tags, record_lost_tags
@@ -20,6 +20,8 @@ from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.planning import find_tags_without_effect
 from sparkcrypt.spark.tables.remembered_names import lost_tags_of_name
 from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.tagging import tags_of_table
+from sparkcrypt.tags.model import tags_of_overlay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,16 +31,66 @@ _WILD = "*?["
 
 
 @dataclass(frozen=True, slots=True)
+class Filters:
+    """What the operator keeps of the tables that are chosen.
+
+    Attributes:
+        select: ``tag:NAME``: only tables of which a column has one of these tags, the policy's overlay counted.
+        exclude: ``db.table``, or patterns; one without a database fits tables of any.
+    """
+
+    select: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def keep(self, spark: SparkSession, chosen: Sequence[Chosen], policy: Policy) -> Sequence[Chosen]:
+        """Return the tables that are kept.
+
+        A table whose tags cannot be read is kept, so that whoever works on it reports that.
+
+        Raises:
+            ConfigError: ``select`` is no ``tag:NAME``.
+            PlanError: the policy does not define the tag, no table has it, or an excluded name is none of the tables.
+        """
+        tags = {_tag_of(text, policy) for text in self.select}
+        for pattern in self.exclude:
+            if not any(sign in pattern for sign in _WILD) and not any(_fits(pattern, entry.table) for entry in chosen):
+                names = ", ".join(entry.table.full_name for entry in chosen[:_SHOWN]) or "there is none"
+                raise PlanError(f"--exclude {pattern}: is none of the tables that are chosen: {names}")
+        left = [entry for entry in chosen if not any(_fits(pattern, entry.table) for pattern in self.exclude)]
+        found = [entry for entry in left if not tags or _has_tag(spark, entry.table, tags, policy)]
+        if self.select and not found:
+            raise PlanError(
+                f"--select {' '.join(self.select)}: none of {len(left):,} tables has a column with it; `sparkcrypt "
+                "tags show` lists the tags of a table"
+            )
+        return found
+
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The tables and databases that the operator named.
 
     Attributes:
         tables: ``db.table``, or patterns such as ``sales.cust*``.
         databases: databases whose tables are all chosen; views and tables of other formats are skipped.
+        filters: what is kept of them.
     """
 
     tables: tuple[str, ...] = ()
     databases: tuple[str, ...] = ()
+    filters: Filters = field(default_factory=Filters)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no table and no database is named."""
+        return not self.tables and not self.databases
+
+    def or_all(self, spark: SparkSession) -> Choice:
+        """Return this choice, or every database where none and no table is named."""
+        return replace(self, databases=Catalog(spark).databases()) if self.is_empty else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +101,17 @@ class Chosen:
     named: bool
 
 
-def choose_tables(spark: SparkSession, choice: Choice) -> tuple[Chosen, ...]:
-    """Return the tables of a choice, each once, in the order of their names.
+def choose_tables(spark: SparkSession, choice: Choice, policy: Policy) -> tuple[Chosen, ...]:
+    """Return the tables of a choice, each once, in the order of their names; an empty choice has none.
+
+    Args:
+        spark: a classic session.
+        choice: what the operator named.
+        policy: has the tags by which tables are selected.
 
     Raises:
-        PlanError: a table or database does not exist, or a pattern matches no table.
+        PlanError: a table or database does not exist, a pattern matches no table, or as `Filters.keep`.
+        ConfigError: as `Filters.keep`.
     """
     catalog = Catalog(spark)
     found: dict[str, Chosen] = {}
@@ -70,7 +128,32 @@ def choose_tables(spark: SparkSession, choice: Choice) -> tuple[Chosen, ...]:
                 _add(found, Chosen(table, named=False))
         else:
             _add(found, Chosen(catalog.table(pattern), named=True))
-    return tuple(found[name] for name in sorted(found))
+    return tuple(choice.filters.keep(spark, [found[name] for name in sorted(found)], policy))
+
+
+def _tag_of(text: str, policy: Policy) -> str:
+    kind, _, name = text.partition(":")
+    if kind != "tag" or not name:
+        raise ConfigError(f"--select {text!r}: allowed: tag:NAME, such as tag:{policy.tags[0].name}")
+    rule = policy.find_tag(name)
+    if rule is None:
+        known = ", ".join(rule.name for rule in policy.tags)
+        raise PlanError(f"--select {text}: the policy does not define that tag; allowed: {known}")
+    return rule.name
+
+
+def _fits(pattern: str, table: Table) -> bool:
+    database, _, name = pattern.replace("`", "").lower().rpartition(".")
+    return fnmatchcase(table.name.lower(), name) and fnmatchcase(table.database.lower(), database or "*")
+
+
+def _has_tag(spark: SparkSession, table: Table, tags: set[str], policy: Policy) -> bool:
+    overlay = tags_of_overlay(dict(policy.table(table.full_name).tags))
+    try:
+        found = (*tags_of_table(spark, table), *overlay)
+    except SparkcryptError:
+        return True
+    return any(tag in tags for column in found for tag in column.tags)
 
 
 def _add(found: dict[str, Chosen], chosen: Chosen) -> None:

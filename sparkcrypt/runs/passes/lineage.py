@@ -10,7 +10,7 @@ from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.passes.choose_tables import Choice, choose_tables
+from sparkcrypt.runs.passes.choose_tables import Choice, Filters, choose_tables
 from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.difference import OF_FOLDERS
 from sparkcrypt.runs.table.scan import scan_target
@@ -131,7 +131,12 @@ class Lineage(JsonObject):
 
 
 def trace_lineage(
-    spark: SparkSession, policy: Policy, *, tables: Sequence[str] = (), databases: Sequence[str] = ()
+    spark: SparkSession,
+    policy: Policy,
+    *,
+    tables: Sequence[str] = (),
+    databases: Sequence[str] = (),
+    filters: Filters | None = None,
 ) -> Lineage:
     """Read the lineage of tables, and of all tables from which they were derived, from the footers of their files.
 
@@ -141,13 +146,15 @@ def trace_lineage(
         spark: a classic session.
         policy: the policy with the key service, which opens footers.
         tables: ``db.table``, or patterns.
-        databases: databases of which every table is read.
+        databases: databases of which every table is read; without tables and databases, all of them.
+        filters: what is kept of these tables.
 
     Raises:
         PlanError: a named table does not exist, or has no files whose footers can be read.
         ConfigError: the state directory cannot be opened.
     """
-    chosen = choose_tables(spark, Choice(tuple(tables), tuple(databases)))
+    choice = Choice(tuple(tables), tuple(databases), filters or Filters())
+    chosen = choose_tables(spark, choice.or_all(spark), policy)
     named = {choice.table.full_name for choice in chosen if choice.named}
     queue = {choice.table.full_name: choice.table for choice in chosen}
     found: dict[str, TableLineage] = {}

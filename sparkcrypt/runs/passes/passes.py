@@ -29,7 +29,7 @@ from sparkcrypt.runs.old_folders.expire import Expired, ExpiryOptions, expire_ru
 from sparkcrypt.runs.old_folders.former_homes import list_stray_files
 from sparkcrypt.runs.old_folders.orphans import Orphan, OrphanSearch, expire_left
 from sparkcrypt.runs.old_folders.past_run_checks import needs_care, read_open_problems
-from sparkcrypt.runs.passes.choose_tables import Choice, Chosen, Gate, choose_tables
+from sparkcrypt.runs.passes.choose_tables import Choice, Chosen, Filters, Gate, choose_tables
 from sparkcrypt.runs.passes.key_status import KeySearch, tell_overdue
 from sparkcrypt.runs.passes.last_pass import PassRecord, covers_table
 from sparkcrypt.runs.passes.lost_tags import record_lost_tags, recorded_lost_tags
@@ -72,6 +72,8 @@ class PassOptions:
             they share the budget and the executors.
         max_bytes: see `Budget`.
         max_seconds: see `Budget`.
+        select: see `Filters`.
+        exclude: see `Filters`.
         page: where the HTML report of the pass is to be written, which is recorded of its tables; None if nowhere.
         on_failure: called with the partial report before an error that ends the pass is re-raised.
     """
@@ -82,6 +84,8 @@ class PassOptions:
     tables_at_once: int = 1
     max_bytes: int | None = None
     max_seconds: float | None = None
+    select: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     page: str | None = None
     on_failure: Callable[[PassReport], None] = lambda _: None
 
@@ -114,7 +118,8 @@ def backfill(
         spark: a classic session; it will be configured with the policy.
         policy: what the tags mean.
         tables: names, or patterns such as ``sales.cust*``.
-        databases: databases of which every table in a format of the policy is chosen.
+        databases: databases of which every table in a format of the policy is chosen; without tables, databases and
+            path, all of them.
         path: a bare folder, instead of tables and databases.
         options: the options of the pass.
 
@@ -125,19 +130,20 @@ def backfill(
     """
     options = options or PassOptions()
     options.check()
-    choice = Choice(tuple(tables), tuple(databases))
-    if (path is None) == (choice == Choice()):
-        raise ConfigError("give tables or databases, or else a path")
+    choice = Choice(tuple(tables), tuple(databases), Filters(options.select, options.exclude))
+    if path is not None and (not choice.is_empty or choice.filters != Filters()):
+        raise ConfigError("give tables or databases, and filters of them, or else a path")
     configure(spark, policy)
     store = open_state_directory(spark, policy.run_state)  # what is wrong with it concerns every table
     open_key_service(policy.key_service)  # nor can any table do without it
+    choice = choice.or_all(spark) if path is None else choice
     if not options.run.dry_run:
         _expire_names(spark, choice.databases)
         _forget_gone_tables(spark, store)
     the_pass = _Pass(spark, policy, options, store)
     try:
         if path is None:
-            return the_pass.run_on_tables(choose_tables(spark, choice))
+            return the_pass.run_on_tables(choose_tables(spark, choice, policy))
         return the_pass.run_on_folder(find_target(spark, None, path, policy, None, options.run.engine))
     except BaseException:
         options.on_failure(the_pass.report())
@@ -485,6 +491,7 @@ def expire_many(
         spark: a classic session.
         policy: the policy under which the runs were made.
         choice: tables, patterns, UUIDs of dropped tables, databases; existing tables without a known run are skipped.
+            Without any of them and without a path, all databases.
         path: a bare folder that was rewritten with ``--exclusive``.
         options: also runs of dropped tables keep their old files while they have a more recent record.
 
@@ -493,11 +500,12 @@ def expire_many(
         KeyServiceUnavailableError, BridgeError: an error that every other table would meet too.
     """
     ids = [chosen for chosen in choice.tables if _UUID.fullmatch(chosen)]
-    named = Choice(tuple(chosen for chosen in choice.tables if chosen not in ids), choice.databases)
+    choice = choice.or_all(spark) if path is None else choice
+    named = replace(choice, tables=tuple(chosen for chosen in choice.tables if chosen not in ids))
     names = {table.uuid: table.full_name for table in _tables(spark)} if ids else {}
     found = {
         chosen.table.full_name: chosen.table.uuid
-        for chosen in (choose_tables(spark, named) if named != Choice() else ())
+        for chosen in (() if named.is_empty else choose_tables(spark, named, policy))
     }
     found |= {names[table_id]: table_id for table_id in ids if table_id in names}
     store = open_state_directory(spark, policy.run_state)

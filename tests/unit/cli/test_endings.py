@@ -131,6 +131,8 @@ def test_the_trace_is_shown_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch
         ("inspect",),
         ("doctor",),
         ("backfill", "status", "--policy", "p"),
+        ("backfill", "--policy", "p", "--path", "d", "--select", "tag:pii"),
+        ("backfill", "expire", "--policy", "p", "--path", "d", "--exclude", "t"),
         ("audit", "show", "--policy", "p"),
     ],
     ids=" ".join,

@@ -32,12 +32,16 @@ BULK = [
     "rotate --key pii",
     "status --fresh",
     "index refresh --table d.t",
+    "backfill",
+    "backfill expire --older-than 1d",
 ]
 SHORT = [
     "tags show d.t",
     "tags set d.t c pii",
     "plan --table d.t",
     "plan --database d",
+    "lineage",
+    "keys check",
     "keys status",
     "backfill status --table d.t",
     "status",
