@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from sparkcrypt.policy.load import load_policy
     from sparkcrypt.policy.model import Policy
     from sparkcrypt.runs.passes.estate import status
+    from sparkcrypt.runs.passes.plan import plan_files
     from sparkcrypt.runs.passes.run import encrypt_table
+    from sparkcrypt.runs.rewrite.saved_plan import SavedPlan
     from sparkcrypt.runs.table.table_index import index_table
     from sparkcrypt.runs.table.verify import verify_table
     from sparkcrypt.spark.setup.options import parquet_options
@@ -26,6 +28,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "EncryptionPlan": "sparkcrypt.plan",
     "Policy": "sparkcrypt.policy.model",
+    "SavedPlan": "sparkcrypt.runs.rewrite.saved_plan",
     "configure": "sparkcrypt.spark.setup.session",
     "declassify": "sparkcrypt.spark.setup.read",
     "encrypt_table": "sparkcrypt.runs.passes.run",
@@ -33,6 +36,7 @@ _HOMES = {
     "load_policy": "sparkcrypt.policy.load",
     "masked_columns": "sparkcrypt.spark.setup.session",
     "parquet_options": "sparkcrypt.spark.setup.options",
+    "plan_files": "sparkcrypt.runs.passes.plan",
     "plan_table": "sparkcrypt.spark.tables.planning",
     "read_table": "sparkcrypt.spark.setup.read",
     "session": "sparkcrypt.spark.setup.session",
@@ -44,6 +48,7 @@ _HOMES = {
 __all__ = [
     "EncryptionPlan",
     "Policy",
+    "SavedPlan",
     "__version__",
     "configure",
     "declassify",
@@ -52,6 +57,7 @@ __all__ = [
     "load_policy",
     "masked_columns",
     "parquet_options",
+    "plan_files",
     "plan_table",
     "read_table",
     "session",

@@ -115,7 +115,7 @@ class SourceChangedError(VerificationError):
 
 
 class RunConflictError(SparkcryptError):
-    """Another run, or a run under another policy, holds this table."""
+    """Another run, or one under another policy, holds this table, or what a saved plan was made from has changed."""
 
     exit_code = 75
 

@@ -165,9 +165,9 @@ class EncryptionPlan:
         }
 
     def table_text(self) -> str:
-        """Return the plan as a text table: column path, tags, where they came from, key id, why."""
+        """Return the plan as a text table, encrypted columns first: column path, tags, their origin, key id, why."""
         rows = [("column", "tags", "from", "key", "why")]
-        for column in self.columns:
+        for column in sorted(self.columns, key=lambda column: column.action == "plaintext"):
             key = column.key.text if column.key else {"footer_key": self.footer_key, "plaintext": "-"}[column.action]
             tags, sources = ",".join(column.tags) or "-", ", ".join(column.sources) or "-"
             rows.append((column.leaf.dotted, tags, sources, key, column.why))

@@ -32,7 +32,7 @@ EXIT_CODES = {
     70: "jar, helper or interpreter",
     71: "a file cannot be reached where it is",
     74: "something was checked and is not as promised",
-    75: "another run holds the table, or the policy changed",
+    75: "another run holds the table, the policy changed, or what a saved plan was made from did",
     77: "the key service refused these credentials",
     78: "policy, option or environment",
     EXIT_INTERRUPTED: "interrupted",

@@ -23,6 +23,7 @@ from sparkcrypt.ledger.state.store import StateStore, open_state_store
 from sparkcrypt.paths import is_local, local_path
 from sparkcrypt.policy.load import find_user, load_policy, policy_from_text, rules_from_text
 from sparkcrypt.policy.model import Policy, TableRule
+from sparkcrypt.runs.rewrite.saved_plan import SavedPlan
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.setup.command_session import spark_session
 from sparkcrypt.tags.avro import read_avro_file
@@ -95,9 +96,17 @@ class Workplace:
         Raises:
             ConfigError: it cannot be read or is neither.
         """
-        text = _local_text(uri) if is_local(uri) else self._text(uri, "rules")
+        text = _local_text(uri, "rules") if is_local(uri) else self._text(uri, "rules")
         base = str(Path(local_path(uri)).absolute().parent) if is_local(uri) else uri.rpartition("/")[0]
         return rules_from_text(text, where=uri, base=base)
+
+    def saved_plan(self, uri: str) -> SavedPlan:
+        """Read a plan that `sparkcrypt plan --out` wrote.
+
+        Raises:
+            ConfigError: it cannot be read or is none.
+        """
+        return SavedPlan.parse(_local_text(uri, "plan") if is_local(uri) else self._text(uri, "plan"), uri)
 
     def avro(self, uri: str) -> Schema:
         """Read an Avro schema.
@@ -165,12 +174,12 @@ class Workplace:
             raise ConfigError(f"{what} {uri}: is not UTF-8 text") from error
 
 
-def _local_text(uri: str) -> str:
+def _local_text(uri: str, what: str) -> str:
     try:
         return Path(local_path(uri)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"{uri}: cannot be read ({reason}); name a file of rules") from error
+        raise ConfigError(f"{what} {uri}: cannot be read ({reason}); give its path or URI") from error
 
 
 def check_writable(uri: str | None, option: str = "--report") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -21,6 +21,7 @@ from sparkcrypt.cli.frame.options import (
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.runs.rewrite.saved_plan import SavedPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,16 @@ class EncryptOptions(RewriteOptions):
         "Move files that runs have put elsewhere back to the table's folder, for jobs that use the folder by path."
     )
     dry_run: bool = option("Show the plan and what would be done, and change nothing.")
+    plan_file: str | None = option(
+        "Apply the plan that `sparkcrypt plan --out` wrote there, and nothing else: a path or a URI.",
+        "--plan",
+        metavar="FILE",
+    )
+
+
+_OF_THE_PLAN = ("table", "path", "where", "avro_schema")
+_BESIDE_NO_PLAN = (*_OF_THE_PLAN, "purge", "home")
+"""Options that a saved plan has of its own, or that it was not made for."""
 
 
 @click.command(cls=Command)
@@ -43,18 +54,30 @@ def encrypt(options: EncryptOptions) -> None:
     A failure at any step leaves the table as it was, and a run that was killed is continued by the same command.
     The report goes to stdout, and to --report; the plan and the progress to stderr.
 
+    With --plan it ends with 75, and begins no unit, when tags, policy, partitions or files have changed since the plan
+    was made; the same command continues a run of the plan that was killed.
+
     Examples:
       sparkcrypt encrypt --table sales.customers --policy policy.yaml --dry-run
       spark-submit jobs/encrypt_table.py --table sales.customers --policy policy.yaml --report report.json
+      sparkcrypt encrypt --plan customers.plan.json --policy policy.yaml
       sparkcrypt encrypt --path /data/customers --output /data/customers_encrypted --policy policy.yaml
     """
-    table, path = options.table, options.path
-    require_either(table, path)
+    if options.plan_file is None:
+        require_either(options.table, options.path)
+    elif any(getattr(options, name) for name in _BESIDE_NO_PLAN):
+        raise click.UsageError("--plan names the table or folder, and what is to be done; leave out what does so too")
     check_writable(options.report)
     with (
         Workplace("sparkcrypt encrypt", options.launch) as workplace,
-        failed_report(workplace, options.report, table or path, engine=options.engine) as failure,
+        failed_report(workplace, options.report, options.table or options.path, engine=options.engine) as failure,
     ):
+        saved: SavedPlan | None = None
+        if options.plan_file is not None:
+            saved = workplace.saved_plan(options.plan_file)
+            options = replace(options, **{name: getattr(saved, name) for name in _OF_THE_PLAN})
+            failure["table"] = saved.name
+        table, path = options.table, options.path
         policy = workplace.policy(options.policy)
         avro = workplace.avro(options.avro_schema) if options.avro_schema else None
         spark = workplace.spark
@@ -79,6 +102,7 @@ def encrypt(options: EncryptOptions) -> None:
             options=select_options(
                 RunOptions,
                 options,
+                plan=saved,
                 progress=progress_on_stderr(),
                 on_plan=show_plan,
                 on_failure=lambda made: failure.update(made.to_dict()),

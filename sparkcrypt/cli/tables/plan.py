@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sparkcrypt.cli.frame.command import Command
-from sparkcrypt.cli.frame.command_context import Workplace
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.options import (
     PARALLELISM,
     CommandOptions,
+    FilterOptions,
     accept_option,
     avro_option,
     databases_option,
@@ -21,6 +22,7 @@ from sparkcrypt.cli.frame.options import (
     options_from,
     path_option,
     require_either,
+    select_options,
     table_option,
     use,
     where_option,
@@ -39,10 +41,11 @@ from sparkcrypt.text import count_of, size_of
 if TYPE_CHECKING:
     from sparkcrypt.runs.passes.plan import TargetPlan
     from sparkcrypt.runs.table.difference import Drift
+    from sparkcrypt.runs.table.unit_survey import UnitSurvey
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(CommandOptions):
+class PlanOptions(FilterOptions, CommandOptions):
     """The options of `sparkcrypt plan`."""
 
     table: str | None = use(table_option)
@@ -59,6 +62,10 @@ class PlanOptions(CommandOptions):
         metavar="NAME",
     )
     accept_path_readers: bool = use(accept_option)
+    files: bool = option("Name each file that differs, and how.")
+    out: str | None = option(
+        "Also save the plan there, for `sparkcrypt encrypt --plan`: a path or a URI.", metavar="FILE"
+    )
 
 
 @click.command(cls=Command)
@@ -69,30 +76,44 @@ def plan(context: click.Context, options: PlanOptions) -> None:
 
     Exits with 0 when every file matches, with 2 on drift, with 69 when the key service lacks a key that a run would
     need, which is named with the next step, and with 74 when a table could not be planned, a run would
-    refuse it, the folder of a unit is missing or cannot be listed, or files came to a folder that it has left. With
-    --database, or a pattern as --table, it shows the drift of many tables, as `sparkcrypt backfill --dry-run` does.
+    refuse it, the folder of a unit is missing or cannot be listed, or files came to a folder that it has left.
+
+    With --database, --select, --exclude, or a pattern as --table, it shows the drift of many tables, as `sparkcrypt
+    backfill --dry-run` does; with none of them, and no --table, --path or schema, that of all databases.
+
+    --out saves the plan for `sparkcrypt encrypt --plan`, which applies it and nothing else.  The file has no key and no
+    value of a row, but the predicate of --where as it was typed.
+
     With --schema, or --avro-schema alone, it plans without Spark and without files; --table then only names the table
     whose rules in the policy count.
 
     Examples:
       sparkcrypt plan --table sales.customers --policy policy.yaml
+      sparkcrypt plan --table sales.customers --policy policy.yaml --out customers.plan.json
       sparkcrypt plan --database sales --policy policy.yaml --json
       sparkcrypt plan --path s3a://lake/customers --policy policy.yaml --json
       sparkcrypt plan --avro-schema customer.avsc --policy policy.yaml
     """
     table, path = options.table, options.path
-    if options.databases or (table is not None and any(sign in table for sign in "*?[")):
+    named = table or path or options.schema_file or options.avro_schema
+    filtered = options.select or options.exclude
+    if options.databases or filtered or named is None or (table is not None and any(sign in table for sign in "*?[")):
         if path or options.schema_file or options.avro_schema or options.partition_columns:
-            raise click.UsageError("--database and patterns go with --policy, --where and --accept-path-readers alone")
+            raise click.UsageError(
+                "--database, --select, --exclude and patterns go with --policy, --where and --accept-path-readers alone"
+            )
+        if options.out or options.files:
+            raise click.UsageError("--out and --files go with one table or folder; name it by --table or --path")
         _plan_of_many(context, options)
         return
     files = options.schema_file is None and (table is not None or path is not None)
     if files:
         require_either(table, path)
-    elif options.schema_file is None and options.avro_schema is None:
-        raise click.UsageError("give --table, --path, --schema or --avro-schema")
+    if not files and (options.out or options.files):
+        raise click.UsageError("--out and --files go with the files of a --table or --path, and --schema has none")
     if files and options.partition_columns:
         raise click.UsageError("--partition-column goes with --schema or --avro-schema alone; a table knows its own")
+    check_writable(options.out, "--out")
     with Workplace("sparkcrypt plan", options.launch, short=True) as workplace:
         policy = workplace.policy(options.policy)
         avro = workplace.avro(options.avro_schema) if options.avro_schema else None
@@ -101,7 +122,9 @@ def plan(context: click.Context, options: PlanOptions) -> None:
             show(target_plan.to_dict(), target_plan.table_text(), as_json=options.as_json)
             return
         found = _plan_of_one(workplace, policy, avro, options)
-    show(found.to_dict(), plan_text(found), as_json=options.as_json)
+        if options.out is not None:
+            workplace.write(options.out, replace(found.saved, avro_schema=options.avro_schema).to_text())
+    show(found.to_dict(), plan_text(found, files=options.files), as_json=options.as_json)
     context.exit(found.exit_code)
 
 
@@ -117,7 +140,7 @@ def _plan_of_many(context: click.Context, options: PlanOptions) -> None:
             policy,
             tables=[options.table] if options.table else [],
             databases=options.databases,
-            options=PassOptions(run=run, accept_path_readers=options.accept_path_readers),
+            options=select_options(PassOptions, options, run=run),
         )
     show(done.to_dict(), pass_text(done), as_json=options.as_json)
     context.exit(done.exit_code)
@@ -169,15 +192,21 @@ def _read(file: str) -> str:
         ) from error
 
 
-def plan_text(target_plan: TargetPlan) -> str:
-    """Return the plan's table, a line of counts, a line for each file that differs, and a line on what a run does."""
-    lines = [target_plan.plan.table_text(), "", *_drift(target_plan)]
+def plan_text(target_plan: TargetPlan, *, files: bool = False) -> str:
+    """Return the plan's table, a line of counts, a line for each unit that differs, and lines on what a run needs.
+
+    Args:
+        target_plan: the plan.
+        files: name each file that differs, instead of the units.
+    """
+    lines = [target_plan.plan.table_text(), "", *_drift(target_plan, files=files)]
+    lines += describe_missing_keys(target_plan.report.missing_keys)
     if target_plan.report.units_left:
         report = target_plan.report
+        lines += _needs(target_plan)
         units = f"{count_of(report.files_left, 'file')} in {count_of(report.units_left, 'unit')}"
         amount = f"{units}, {size_of(report.bytes_left)}"
         lines.append(f"to do: {amount}: {actions_text(report)}{estimate_text([report])}")
-    lines += describe_missing_keys(target_plan.report.missing_keys)
     lines += map(str, target_plan.inherited)
     lines += [f"not in the table's properties: {text}" for text in target_plan.not_in_place]
     if target_plan.not_in_place:
@@ -193,7 +222,7 @@ def plan_text(target_plan: TargetPlan) -> str:
     return "\n".join(lines)
 
 
-def _drift(made: TargetPlan) -> list[str]:
+def _drift(made: TargetPlan, *, files: bool) -> list[str]:
     by_file: dict[str, list[Drift]] = {}
     for entry in made.drift:
         by_file.setdefault(entry.file, []).append(entry)
@@ -202,7 +231,42 @@ def _drift(made: TargetPlan) -> list[str]:
     if made.outcome == "untagged":
         sentence = describe_untagged(made.report.table, made.report.data_columns)
     head = f"{count_of(total, 'file')} in {count_of(len(made.surveys), 'unit')}: {sentence or 'nothing to encrypt'}"
-    return [head, *cut_lines([f"  {file}: {_differences(found)}" for file, found in by_file.items()], "  ")]
+    if files:
+        return [head, *(f"  {file}: {_differences(found)}" for file, found in by_file.items())]
+    units = [f"  {_unit_text(survey)}" for survey in made.surveys if survey.drift]
+    return [head, *cut_lines(units, "  "), *(f"  {entry.file}: {entry.detail}" for entry in made.above)]
+
+
+def _unit_text(survey: UnitSurvey) -> str:
+    """Return how many files a unit has, what a run does with them, and why it leaves some as they are, if it does."""
+    from sparkcrypt.runs.table.difference import OF_FOLDERS, UNKNOWN
+    from sparkcrypt.runs.table.unit_survey import files_by_kind
+
+    actions = ", ".join(f"{action} {amount.files:,}" for action, amount in sorted(survey.actions.items()))
+    total = f"{count_of(survey.amount.files, 'file')}, {size_of(survey.total_bytes)}"
+    kinds = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(files_by_kind([survey]).items()))
+    stays = [entry for entry in survey.drift if entry.kind in (*OF_FOLDERS, UNKNOWN, "unreadable")]
+    text = f"{survey.name}: {total}: {actions or 'none to do'} ({kinds})"
+    return f"{text}; {_differences(stays)}" if stays else text
+
+
+def _needs(made: TargetPlan) -> list[str]:
+    """Return what a run needs of the key service and of the disk."""
+    calls, needed = made.key_calls, size_of(made.report.bytes_left)
+    lines = [
+        f"key service: about {count_of(calls.run, 'call')} by each process of a run; a reader of the files as they are "
+        f"makes {calls.reader:,}"
+    ]
+    if made.free_bytes is None:
+        return lines
+    beside = f"new files take about {needed}, beside the old ones until these are expired"
+    if made.free_bytes >= made.report.bytes_left:
+        return [*lines, f"free space: {size_of(made.free_bytes)}; {beside}"]
+    return [
+        *lines,
+        f"free space: only {size_of(made.free_bytes)}, and {beside}; a run would stop where the disk is full: free "
+        "space, or choose partitions by --where",
+    ]
 
 
 def _empty_files(paths: Sequence[str]) -> list[str]:
@@ -212,5 +276,5 @@ def _empty_files(paths: Sequence[str]) -> list[str]:
 
 
 def _differences(found: Sequence[Drift]) -> str:
-    texts = [f"{entry.column}: {entry.detail}" if entry.column else entry.detail for entry in found]
+    texts = [*dict.fromkeys(f"{entry.column}: {entry.detail}" if entry.column else entry.detail for entry in found)]
     return "; ".join(texts[:4]) + (f"; and {len(texts) - 4} more" if len(texts) > 4 else "")

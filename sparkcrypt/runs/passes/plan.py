@@ -1,27 +1,34 @@
-"""The plan of one table or folder, how its files differ from it, and what a run would do."""
+"""The plan of one table or folder, how its files differ from it, what a run would do, and what that needs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.errors import EXIT_DRIFT, KeyNotFoundError, VerificationError
+from sparkcrypt.errors import EXIT_DRIFT, ConfigError, KeyNotFoundError, VerificationError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.choose_tables import Gate
 from sparkcrypt.runs.passes.key_status import Due, KeySearch, find_overdue
-from sparkcrypt.runs.passes.run import open_job, report_dry_run
+from sparkcrypt.runs.passes.run import find_target, open_job, report_dry_run
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.runs.rewrite.saved_plan import VERSION, SavedPlan
 from sparkcrypt.runs.table.columns import InheritedColumn, sum_up_inherited
 from sparkcrypt.runs.table.difference import NO_DATA_FILE, Drift, drift_of_summary
 from sparkcrypt.runs.table.disposal import find_summaries_above
 from sparkcrypt.runs.table.open_table import open_target
 from sparkcrypt.runs.table.target import Target
-from sparkcrypt.runs.table.unit_survey import UnitSurvey
+from sparkcrypt.runs.table.unit_survey import UnitSurvey, count_calls
+from sparkcrypt.schema import Schema
+from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.tagging import rule_lines
+from sparkcrypt.text import utc_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +47,29 @@ _OF_REPORT = (
 
 
 @dataclass(frozen=True, slots=True)
+class KeyCalls(JsonObject):
+    """How often each process calls the key service.
+
+    Attributes:
+        run: a process of the run: it opens what wraps the keys of the files that differ, and makes or finds, and opens,
+            the KEK of each master key.
+        reader: a reader of all files as they are: one call for each wrapped key.
+    """
+
+    run: int
+    reader: int
+
+    @classmethod
+    def of(cls, surveys: Sequence[UnitSurvey], policy: Policy) -> KeyCalls:
+        """Return the calls for some units."""
+        left = [survey for survey in surveys if survey.drift]
+        masters = {key_id for survey in left for key_id in survey.keys}
+        if masters:
+            masters |= {policy.footer_key, MasterKeys.of(policy).current}
+        return cls(2 * len(masters) + count_calls(left), count_calls(surveys))
+
+
+@dataclass(frozen=True, slots=True)
 class TargetPlan:
     """The plan of one table or folder, compared with its files.
 
@@ -47,21 +77,27 @@ class TargetPlan:
         plan: which column gets which key, and why.
         surveys: summaries of its units, with every difference from the plan.
         report: the report of a dry run over it.
+        saved: the same for `encrypt_table`, which applies it later if nothing of it has changed by then.
         refused: why a run would not begin it; None if it would.
         not_in_place: parts of the policy's rule that the table's properties lack.
         overdue: those of its master keys whose rotation is overdue.
         above: the drift of what lies above its partitions, where no run replaces it.
         stray: files in former homes of the table, which are in no table.
+        key_calls: how often the key service is called.
+        free_bytes: the free space where new files go; None if its file system has no limit.
     """
 
     plan: EncryptionPlan
     surveys: Sequence[UnitSurvey]
     report: Report
+    saved: SavedPlan
     refused: str | None = None
     not_in_place: tuple[str, ...] = ()
     overdue: tuple[Due, ...] = ()
     above: tuple[Drift, ...] = ()
     stray: tuple[str, ...] = ()
+    key_calls: KeyCalls = KeyCalls(0, 0)
+    free_bytes: int | None = None
 
     @property
     def drift(self) -> list[Drift]:
@@ -109,6 +145,8 @@ class TargetPlan:
             "empty_files": [path for survey in self.surveys for path in survey.unit.empty_files],
             "stray": list(self.stray),
             "rotations_overdue": [due.to_text() for due in self.overdue],
+            "key_calls": self.key_calls.to_dict(),
+            "free_bytes": self.free_bytes,
         }
 
 
@@ -149,7 +187,67 @@ def plan_target(
     job.old_files.look_without_lock()
     stray = tuple(unit.message for unit in job.old_files.failed)
     return TargetPlan(
-        target.plan, surveyed.units, report, gate.refused.get(target.name), missing, overdue, above, stray
+        plan=target.plan,
+        surveys=surveyed.units,
+        report=report,
+        saved=_save(target, surveyed.units, report, where),
+        refused=gate.refused.get(target.name),
+        not_in_place=missing,
+        overdue=overdue,
+        above=above,
+        stray=stray,
+        key_calls=KeyCalls.of(surveyed.units, policy),
+        free_bytes=job.table.files.free_bytes(target.base),
+    )
+
+
+def plan_files(
+    spark: SparkSession,
+    table: str | None,
+    policy: Policy,
+    *,
+    path: str | None = None,
+    where: str | None = None,
+    avro: Schema | None = None,
+) -> TargetPlan:
+    """Compare every file of a table or folder with its plan, and change nothing.
+
+    ``saved`` of the result is what ``encrypt_table(spark, None, policy, plan=…)`` applies, and nothing else: that ends
+    with a `RunConflictError` once tags, policy, partitions or files have changed.  `SavedPlan.to_text` and
+    `SavedPlan.parse` make a file of it and read one.
+
+    Args:
+        spark: a classic session; it will be configured with the policy.
+        table: ``db.table``, or None with ``path``.
+        policy: what the tags mean.
+        path: a bare folder of Parquet or ORC files.
+        where: a predicate over partition columns.
+        avro: an Avro schema whose tags are added; `encrypt_table` needs it again to apply the plan.
+
+    Raises:
+        PlanError: the target or the predicate is refused.
+        ConfigError: both or none of table and path are given, or the state directory cannot be opened.
+    """
+    if (table is None) == (path is None):
+        raise ConfigError("give either a table or a path")
+    configure(spark, policy)  # the schema of a bare folder is in its files, which may be encrypted
+    return plan_target(spark, find_target(spark, table, path, policy, avro, "native"), policy, where=where)
+
+
+def _save(target: Target, surveys: Sequence[UnitSurvey], report: Report, where: str | None) -> SavedPlan:
+    return SavedPlan(
+        sparkcrypt_plan=VERSION,
+        table=None if target.table is None else target.name,
+        path=target.name if target.table is None else None,
+        where=where,
+        avro_schema=None,
+        made=utc_text(datetime.now(timezone.utc)),
+        uuid=target.uuid,
+        plan=target.plan.to_dict(),
+        units=tuple(sorted(survey.digest for survey in surveys)),
+        units_left=report.units_left,
+        files_left=report.files_left,
+        bytes_left=report.bytes_left,
     )
 
 

@@ -204,7 +204,8 @@ def begin_run(job: TableJob, run: CurrentRun, lock: RunLock) -> None:
         lock: the target's lock.
 
     Raises:
-        RunConflictError: the unfinished run began under another policy, or another driver continues it.
+        RunConflictError: the unfinished run began under another policy or applies another plan, or another driver
+            continues it.
         VerificationError: a unit of the unfinished run has new files in use that cannot be proven, or a swap of it was
             cut off, which `--resume never` does not settle.
     """
@@ -214,6 +215,8 @@ def begin_run(job: TableJob, run: CurrentRun, lock: RunLock) -> None:
             run.begin_anew(options)
         return
     journal = job.table.trust.journal(run_id)
+    if options.plan is not None and options.resume != "never":
+        options.plan.refuse_other_run(journal.run)
     elsewhere = options.where is not None and options.resume == "auto" and journal.run.where != options.where
     lacked = _find_lacking_key(job, journal)
     recovered = _take_over(job, run, journal, lock, abandons=options.resume == "never" or lacked is not None)
@@ -301,7 +304,10 @@ def run_table(job: TableJob) -> Report:
     if job.options.dry_run:
         choose_swap(job.table, "dry-run", job.options)  # what it refuses, before any unit is surveyed
         job.old_files.look_without_lock()
-        return job.old_files.report_open_problems(report_dry_run(job)[0])
+        report, surveyed = report_dry_run(job)
+        if job.options.plan is not None:
+            job.options.plan.refuse_other_units(surveyed.units)
+        return job.old_files.report_open_problems(report)
     run = CurrentRun(choose_run_id(job), job.options)
     try:
         with acquire(job.table.store, job.table.target.table_id, run_id=run.run_id, owner=acting_user()) as lock:
@@ -333,6 +339,8 @@ def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
     if run.continued is None:
         choose_swap(job.table, run.run_id, options)  # what it refuses, before any unit is surveyed
     surveyed = survey_units(job.table, job.reader, options, job.old_files.compare)
+    if options.plan is not None:
+        options.plan.refuse_other_units(surveyed.units, run.recovered.names)
     job.old_files.settle_listed(whole=options.where is None, adopt=options.adopt)
     unpinned = describe_unpinned(_list_unpinned(job, surveyed.units))
     run.surveys, run.warnings = surveyed.units, (*run.warnings, *surveyed.warnings, *unpinned)
@@ -487,7 +495,7 @@ def encrypt_table(
 
     Args:
         spark: a classic session; it will be configured with the policy.
-        table: ``db.table``, or None with ``path``.
+        table: ``db.table``, or None with ``path`` or a saved plan (``plan=``), which names its own.
         policy: what the tags mean.
         path: a bare folder of Parquet or ORC files.
         avro: an Avro schema whose tags are added to the target's tags.
@@ -500,7 +508,7 @@ def encrypt_table(
     Raises:
         PlanError, ConfigError: the target or the options are refused.
         VerificationError: files could not be read or proven; the unit is unchanged.
-        RunConflictError: another run holds the table.
+        RunConflictError: another run holds the table, or what a saved plan was made from has changed.
     """
     unknown = sorted(named.keys() - {field.name for field in fields(RunOptions)})
     if unknown:
@@ -508,10 +516,16 @@ def encrypt_table(
         raise ConfigError(f"option {unknown[0]!r} is not known; allowed: {allowed}")
     options = replace(options or RunOptions(), **named)
     options.check()
+    saved = options.plan
+    if saved is not None:
+        options = replace(options, where=saved.where)
+        table, path = (saved.table, saved.path) if table is None and path is None else (table, path)
     if (table is None) == (path is None):
         raise ConfigError("give either a table or a path")
     configure(spark, policy)
     target = find_target(spark, table, path, policy, avro, options.engine)
+    if saved is not None:
+        saved.refuse_other_plan(target)
     options.on_plan(target.plan)
     target = target if options.dry_run else target.with_identity(policy)
     opened = open_target(spark, target, policy, options.progress)

@@ -10,6 +10,7 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.runs.rewrite.saved_plan import SavedPlan
 from sparkcrypt.runs.table.progress import Progress
 
 Engine = Literal["native", "spark"]
@@ -44,6 +45,8 @@ class RunOptions:
         purge: replace columns whose keys were shredded by nulls.
         home: bring the units that runs have taken away from their folders back there, whether they differ from the plan
             or not, and leave the others.
+        plan: a saved plan, which is all that the run applies: it begins no unit if what the plan was made from has
+            changed since.  Its predicate is the run's.
         progress: receives progress updates.
         on_plan: called with the plan before any data are read or written; an error that it raises ends the run.
         on_failure: called with the partial report before an error that ends a run with a journal is re-raised.
@@ -66,6 +69,7 @@ class RunOptions:
     rotate_from: str | None = None
     purge: bool = False
     home: bool = False
+    plan: SavedPlan | None = None
     progress: Progress | None = None
     on_plan: Callable[[EncryptionPlan], None] = lambda _: None
     on_failure: Callable[[Report], None] = lambda _: None
@@ -95,6 +99,16 @@ class RunOptions:
             raise ConfigError(
                 "--home brings files back as they are, and --engine spark and a rotation write them anew; leave one out"
             )
+        if self.plan is not None and (self.purge or self.home or self.rewrap or self.rotate_key is not None):
+            raise ConfigError(
+                "a saved plan goes with no --purge, --home, --rewrap or rotation, which it was not made for; leave one "
+                "of the two out"
+            )
+        if self.plan is not None and self.where not in (None, self.plan.where):
+            raise ConfigError(
+                f"--where {self.where!r} is not that of the saved plan, {self.plan.where!r}; leave it out: the plan's "
+                "own counts"
+            )
         if self.parallelism < 1:
             raise ConfigError(f"parallelism {self.parallelism} is not possible; allowed: 1 and more units at a time")
 
@@ -104,8 +118,10 @@ class RunOptions:
         moved = {} if self.rotate_from is None else {"rotate_from": self.rotate_from}
         consent = {"allow_decrypt": True} if self.allow_decrypt else {}
         home = {"home": True} if self.home else {}
+        plan = {} if self.plan is None else {"plan": self.plan.digest}
         return {
             **home,
+            **plan,
             **rotation,
             **moved,
             **consent,

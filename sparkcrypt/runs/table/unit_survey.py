@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -48,6 +49,8 @@ class UnitSurvey:
         held_by: what lies beside its data, for which a run leaves it unchanged; None if nothing does.
         keys: the master keys of the columns of those files that differ, by the plan.
         clear_since: how many plaintext files to be encrypted are younger than the table's last run.
+        digest: the digest of where it is, of its files' paths and lengths, and of its drift: equal while nothing that
+            a plan says of it has changed.
     """
 
     unit: Unit
@@ -61,6 +64,7 @@ class UnitSurvey:
     held_by: str | None = None
     keys: frozenset[str] = frozenset()
     clear_since: int = 0
+    digest: str = ""
 
     @property
     def name(self) -> str:
@@ -156,7 +160,15 @@ def survey_unit(
             file.modified_ms > since_ms and any(found.kind == "plaintext" for found in by_file.get(file.path, ()))
             for file in scanned.unit.files
         ),
+        digest=_digest_of(scanned),
     )
+
+
+def _digest_of(scanned: ScannedUnit) -> str:
+    lines = [f"{file.path}\0{file.length}" for file in scanned.unit.files]
+    lines += [f"{drift.file}\0{drift.kind}\0{drift.column}\0{drift.detail}" for drift in scanned.drift]
+    text = "\n".join((scanned.unit.name, scanned.unit.location, *sorted(lines)))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _choose_action(file: ScannedFile | None, found: Sequence[Drift], *, rewrap: bool) -> FileAction:

@@ -87,7 +87,7 @@ def test_help_shows_the_options_of_a_command_before_common_ones() -> None:
 @pytest.mark.parametrize(
     ("options", "own", "further"),
     [
-        (EncryptOptions, {"table", "path", "avro_schema"}, (RunOptions,)),
+        (EncryptOptions, {"table", "path", "avro_schema", "plan_file"}, (RunOptions,)),
         (BackfillOptions, {"tables", "databases", "path", "html"}, (RunOptions, PassOptions)),
         (
             RotateOptions,

@@ -40,6 +40,7 @@ SHORT = [
     "tags set d.t c pii",
     "plan --table d.t",
     "plan --database d",
+    "plan",
     "lineage",
     "keys check",
     "keys status",

@@ -279,7 +279,6 @@ def test_explain_prints_the_whole_table(capsys: pytest.CaptureFixture[str]) -> N
 a.b: 7 of 8 columns encrypted; footer plaintext under footer; AES_GCM_V1, 256 bits
 column                   tags         from            key            why
 -----------------------  -----------  --------------  -------------  -------------------------------
-id                       public       table property  -              its own tag
 person.ssn               pii,finance  table property  pii            its own tag, pii before finance
 person.age               -            -               footer         untagged: footer_key
 people.list.element.ssn  monthly      overlay         m-{day:%Y-%m}  the tag of people
@@ -287,6 +286,7 @@ people.list.element.age  monthly      overlay         m-{day:%Y-%m}  the tag of 
 kv.key_value.key         -            -               footer         untagged: footer_key
 kv.key_value.value.ssn   -            -               footer         untagged: footer_key
 kv.key_value.value.age   -            -               footer         untagged: footer_key
+id                       public       table property  -              its own tag
 differs: id: schema metadata has none, table properties have public
 differs: person.ssn: schema metadata has none, table properties have finance,pii
 """
