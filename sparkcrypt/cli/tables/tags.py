@@ -20,6 +20,7 @@ from sparkcrypt.cli.frame.options import (
 )
 from sparkcrypt.cli.frame.output import align_table, say, show
 from sparkcrypt.cli.tables.pull import pull
+from sparkcrypt.cli.tables.suggest import suggest_tags
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.tags.model import TaggedColumn, tags_of_avro, tags_of_overlay
 from sparkcrypt.text import count_of
@@ -278,6 +279,7 @@ def forget(table: str, as_json: bool, launch: Launch) -> None:
 
 
 tags.add_command(pull)
+tags.add_command(suggest_tags)
 
 
 def _write_changed(table: str, columns: dict[str, Any], as_json: bool) -> None:

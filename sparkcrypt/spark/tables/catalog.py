@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 from sparkcrypt.errors import PlanError, PredicateError, StorageError
 from sparkcrypt.names import PARTITIONS_CLASS, PIN, STATISTICS_GUARD_CLASS
 from sparkcrypt.paths import is_same_place
+from sparkcrypt.spark.jvm.failures import short_text
 from sparkcrypt.spark.jvm.gateway import (
     JVM_ERRORS,
     call_static,
@@ -480,6 +481,30 @@ def _listing(table: Table) -> Iterator[None]:
             f"the partitions of table {table.quoted} cannot be listed: {': '.join(read_java_error(error))}; see "
             "that it is still there and partitioned"
         ) from error
+
+
+def sample_texts(
+    spark: SparkSession, table: Table, columns: Sequence[tuple[str, ...]], rows: int
+) -> dict[tuple[str, ...], list[str]]:
+    """Return column -> its values in some rows of a table, without nulls; the rows are those that come first.
+
+    Args:
+        spark: a session that may read the columns.
+        table: the table.
+        columns: paths of columns of texts, with structs above them alone.
+        rows: the largest number of rows.
+
+    Raises:
+        PlanError: the rows cannot be read.
+    """
+    if not columns:
+        return {}
+    chosen = [F.col(".".join(map(quote_name, path))).cast("string").alias(f"c{n}") for n, path in enumerate(columns)]
+    try:
+        found = spark.table(table.quoted).select(*chosen).limit(rows).collect()
+    except Exception as error:  # Spark's errors have no base that every version shares
+        raise PlanError(f"rows of {table.full_name} cannot be read: {short_text(error)}") from error
+    return {path: [row[n] for row in found if row[n] is not None] for n, path in enumerate(columns)}
 
 
 _PLACE = "#"

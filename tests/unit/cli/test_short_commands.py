@@ -32,6 +32,7 @@ BULK = [
     "rotate --key pii",
     "status --fresh",
     "index refresh --table d.t",
+    "tags suggest d.t",
     "backfill",
     "backfill expire --older-than 1d",
 ]
