@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sparkcrypt.errors import SparkcryptError, StorageError, causes_of, error_named
+from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError, causes_of, error_named
 
 _REFUSED = re.compile(r"(?:ParquetCryptoRuntimeException|KeyAccessDeniedException|RefusedError): ([A-Z]\w*Error): (.+)")
 _OF_FILES = re.compile(
@@ -13,6 +13,10 @@ _OF_FILES = re.compile(
 _FULL = re.compile(
     r"No space left on device|Disk quota exceeded|DSQuotaExceeded|could only be (?:replicated|written) to 0"
 )
+_OTHER_PYTHON = re.compile(
+    r"Python in worker has different version:? ?\(?(?P<worker>[^()]*?)\)? than that in driver:? (?P<driver>[0-9.]+)"
+)
+_NO_PYTHON = re.compile(r'Cannot run program "(?P<program>[^"]+)"(?: \([^)]*\))?: (?:error=2|Exec failed)')
 _LONGEST = 400
 _MOST_CAUSES = 20
 
@@ -20,14 +24,35 @@ _MOST_CAUSES = 20
 def find_carried_error(error: BaseException) -> SparkcryptError | None:
     """Return the error of this package that is contained in a JVM's exceptions, or None.
 
-    Each message of the jar begins with the name of the error's class.
+    Each message of the jar begins with the name of the error's class.  An executor whose Python is missing, or is not
+    the driver's, is one of the configuration.
     """
     for place in causes_of(error):
-        found = _REFUSED.findall(str(place))
+        text = str(place)
+        found = _REFUSED.findall(text)
         if found:
             kind, message = found[-1]
             return error_named(kind)(message.strip())
+        other = _explain_python(text)
+        if other is not None:
+            return other
     return None
+
+
+def _explain_python(text: str) -> ConfigError | None:
+    """Return what is wrong with the Python of executors, if an exception's text is about that."""
+    other, missing = _OTHER_PYTHON.search(text), _NO_PYTHON.search(text)
+    if other is not None:
+        numbers = ".".join(re.findall(r"\d+", other["worker"])) or other["worker"]
+        reason, needed = f"is {numbers}, and that of the driver {other['driver']}", other["driver"]
+    elif missing is not None and "python" in missing["program"].lower():
+        reason, needed = f"is {missing['program']}, which is not there", "the driver's version"
+    else:
+        return None
+    return ConfigError(
+        f"the Python of an executor {reason}; allowed: the same minor version on the driver and on every executor; set "
+        f"PYSPARK_PYTHON, or --conf spark.pyspark.python=PATH, to a Python {needed} that every executor has"
+    )
 
 
 def find_storage_error(error: BaseException) -> StorageError | None:

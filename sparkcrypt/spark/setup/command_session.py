@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 _QUIET = {"spark.log.level": "FATAL", "spark.ui.showConsoleProgress": "false"}
 """At ERROR every failed task prints its whole Java stack trace before the one line with the reason."""
 _STDERR = 2
+_HELD_CHUNKS, _CHUNK_BYTES = 1_000, 1 << 16
 _OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, whose JVM starts before Python does, with the logging that its user configured."""
 _SHARED: ContextVar[Callable[[], SparkSession] | None] = ContextVar("_SHARED", default=None)
@@ -80,13 +84,14 @@ def spark_session(
         app_name: the application's name in Spark's UI and the resource manager.
         master: as ``spark-submit --master``; by default Spark's configuration decides.
         conf: further configuration.
-        verbose: keep Spark's own logging and progress; otherwise they are off if this call starts the JVM.
+        verbose: keep Spark's own logging and progress; otherwise they are off if this call starts the JVM, and nothing
+            that it prints until it has its session is shown, unless it gets none.
         short: nothing in the block reads or writes rows in bulk, so a JVM that this call starts compiles with its first
             compiler alone.  It ends with the block, so that nothing else ever runs in it.
 
     Raises:
-        ConfigError: there is no pyspark, Spark cannot be started, SPARK_REMOTE asks for Spark Connect, or other
-            commands share the session and this one asks for settings of its own.
+        ConfigError: there is no pyspark or no Java, Spark cannot be started, SPARK_REMOTE asks for Spark Connect, or
+            other commands share the session and this one asks for settings of its own.
     """
     shared = _SHARED.get()
     if shared is None:
@@ -153,11 +158,15 @@ def _own_session(
     for name, value in {**quiet, **(conf or {})}.items():
         builder = builder.config(name, value)
     lived_before = SparkContext._active_spark_context is not None
-    starts_java = SparkContext._gateway is None and not {_OF_SPARK_SUBMIT, OFF} & {
-        k for k, v in os.environ.items() if v
-    }
+    launches = SparkContext._gateway is None and not os.environ.get(_OF_SPARK_SUBMIT)
+    starts_java = launches and not os.environ.get(OFF)
+    if launches:
+        require_java()
     try:
-        spark = _start(builder, conf or {}, short=short) if starts_java else builder.getOrCreate()
+        with hold_start() if launches and not verbose else nullcontext(_STDERR) as prints_to:
+            start = partial(_start, builder, conf or {}, prints_to, short=short)
+            launch = partial(_launch, builder, None, prints_to)
+            spark = start() if starts_java else launch() if launches else builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise ConfigError(
             f"Spark cannot be started: {short_text(error)}; look at JAVA_HOME (Java 17 or later), SPARK_HOME, the "
@@ -172,7 +181,58 @@ def _own_session(
             end_java()
 
 
-def _start(builder: SparkSession.Builder, conf: Mapping[str, str], *, short: bool) -> SparkSession:
+@contextmanager
+def hold_start() -> Iterator[int]:
+    """Yield a file descriptor of which nothing is shown until the block has ended, and what was held if it failed.
+
+    A JVM prints lines that no setting of its logging stops: of its modules, of its options, of the host's name.  What
+    is written to the descriptor after the block goes to stderr.
+    """
+    reads, writes = os.pipe()
+    held, mutex, shown = deque[bytes](maxlen=_HELD_CHUNKS), threading.Lock(), False
+
+    def relay() -> None:
+        while chunk := os.read(reads, _CHUNK_BYTES):
+            with mutex:
+                if shown:
+                    os.write(_STDERR, chunk)
+                else:
+                    held.append(chunk)
+        os.close(reads)
+
+    threading.Thread(target=relay, name="lines of the JVM", daemon=True).start()
+    try:
+        yield writes
+    except BaseException:
+        with mutex:
+            os.write(_STDERR, b"".join(held))
+        raise
+    finally:
+        with mutex:
+            shown = True
+        os.close(writes)
+
+
+def require_java() -> None:
+    """Refuse to start a JVM where there is no Java, by the rules of Spark's scripts.
+
+    Raises:
+        ConfigError: JAVA_HOME names no Java, or is not set and there is no ``java`` on the PATH.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and not os.access(Path(home) / "bin" / "java", os.X_OK):
+        reason = f"JAVA_HOME is {home}, where there is no bin/java"
+    elif not home and shutil.which("java") is None:
+        reason = "JAVA_HOME is not set, and there is no java on the PATH"
+    else:
+        return
+    raise ConfigError(
+        f"Spark cannot be started without Java: {reason}; allowed: Java 17 or later; install a JDK, and set JAVA_HOME "
+        "to its folder"
+    )
+
+
+def _start(builder: SparkSession.Builder, conf: Mapping[str, str], prints_to: int, *, short: bool) -> SparkSession:
     """Start a session and its JVM, which takes its classes from an archive if there is a safe one.
 
     A JVM that ends before it has a session is started again without the archive, which is removed if that was all it
@@ -193,7 +253,7 @@ def _start(builder: SparkSession.Builder, conf: Mapping[str, str], *, short: boo
         atexit.register(make_in_background)
     for options in attempts:
         try:
-            spark = _launch(builder, options)
+            spark = _launch(builder, options, prints_to)
         except (PySparkException, Py4JError, OSError):
             if SparkContext._gateway is not None and SparkContext._gateway.proc.poll() is None:
                 raise
@@ -202,11 +262,11 @@ def _start(builder: SparkSession.Builder, conf: Mapping[str, str], *, short: boo
             if archive is not None and options == compilers:
                 remove_archive(archive)
             return spark
-    return _launch(builder, None)
+    return _launch(builder, None, prints_to)
 
 
-def _launch(builder: SparkSession.Builder, options: tuple[str, ...] | None) -> SparkSession:
-    """Start a JVM and its session; what the JVM prints, such as that it dies, goes to stderr.
+def _launch(builder: SparkSession.Builder, options: tuple[str, ...] | None, prints_to: int) -> SparkSession:
+    """Start a JVM and its session; what the JVM prints, such as that it dies, goes to a file descriptor.
 
     Without options, not even an empty tuple, what composes the launch starts as Spark starts it too.
     """
@@ -217,7 +277,8 @@ def _launch(builder: SparkSession.Builder, options: tuple[str, ...] | None) -> S
     for name, value in builder._options.items():
         conf.set(name, str(value))
     with nullcontext() if options is None else launch_options(options):
-        gateway = launch_gateway(conf, {"stdout": _STDERR})  # type: ignore[no-untyped-call]  # pyspark's
+        prints = {"stdout": prints_to, "stderr": prints_to}
+        gateway = launch_gateway(conf, prints)  # type: ignore[no-untyped-call]  # pyspark's
         SparkContext._ensure_initialized(gateway=gateway)
     return builder.getOrCreate()
 

@@ -22,7 +22,7 @@ from sparkcrypt.files.webhdfs.client import HADOOP_USER
 from sparkcrypt.files.workers import rewrite_packed, share_out
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.listing import SourceFile
-from sparkcrypt.spark.jvm.failures import short_text
+from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
 from sparkcrypt.spark.jvm.gateway import copy_collection, hadoop_conf, jvm
 from sparkcrypt.spark.jvm.jar import jar_path
 
@@ -136,16 +136,19 @@ def run_in_tasks(
 
 @contextmanager
 def translated_failure() -> Iterator[None]:
-    """Translate errors of the block about a Python module that is missing or that Spark does not support.
+    """Translate errors of the block about a Python, or a module of it, that is missing or that Spark does not support.
 
     Raises:
-        ConfigError: such a module, on the driver or on an executor.
+        ConfigError: such a module, on the driver or on an executor; or an executor's Python is not the driver's.
     """
     try:
         yield
     except ImportError as error:  # Spark checks the driver first, when a frame is made
         raise _lacks("driver", short_text(error)) from error
     except Exception as error:
+        carried = find_carried_error(error)
+        if isinstance(carried, ConfigError):
+            raise carried from error
         lines = [line for line in str(error).splitlines() if _IMPORT_FAILURE.match(line)]
         if not lines and not _IMPORT_FAILURE.search(str(error)):
             raise
