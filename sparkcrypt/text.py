@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -80,17 +79,6 @@ def age_of(text: str | None, now: datetime) -> str:
 def replace_controls(text: str) -> str:
     """Return a text without characters that would control a terminal, such as a file's name may have."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-class _CleanLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return replace_controls(super().format(record))
-
-
-def clean_log_lines() -> None:
-    """Replace such characters also in the log lines of this process, unless it has configured its logging itself."""
-    if logging.lastResort is not None:
-        logging.lastResort.setFormatter(_CleanLines())
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -40,7 +40,7 @@ def cli() -> None:
     """Tag a column once; every Spark write encrypts it, every read respects its key, history follows every change.
 
     The result goes to stdout (as JSON with --json), everything else to stderr.  SPARKCRYPT_POLICY names the policy file
-    of commands without --policy.
+    of commands without --policy; SPARKCRYPT_LOG=json makes each line on stderr a JSON object.
 
     Examples:
       export SPARKCRYPT_POLICY=policy.yaml

@@ -36,6 +36,7 @@ from sparkcrypt.files.parquet.verify.file import open_every_key, verify_opened
 from sparkcrypt.files.source import Source, open_source
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.opened import OpenedKeyService
+from sparkcrypt.log_lines import LogSettings
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.schema import Path
@@ -228,7 +229,7 @@ def unpack(packed: str) -> dict[str, Found]:
 
 
 def run_parts(
-    parts: Sequence[Part], work: Callable[[Part], Iterable[str]], batches: Iterable[RecordBatch]
+    parts: Sequence[Part], work: Callable[[Part], Iterable[str]], log: LogSettings, batches: Iterable[RecordBatch]
 ) -> Iterator[RecordBatch]:
     """Yield the texts that a task's work on its parts gives, for ``mapInArrow`` over a column ``id``.
 
@@ -236,10 +237,12 @@ def run_parts(
         parts: the parts of all tasks.
         work: called with a part; with the parts it travels to executors, so both are plain values and functions of
             modules.
+        log: of the driver, so that lines of the task's log name its run.
         batches: indices into ``parts``.
     """
     import pyarrow as pa
 
+    log.apply()
     for batch in batches:
         for number in batch.column(0).to_pylist():
             for text in work(parts[number]):

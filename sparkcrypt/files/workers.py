@@ -13,7 +13,7 @@ from sparkcrypt.files.open_places import Settings
 from sparkcrypt.files.orders import FileOrder, FileOutcome, KeySettings
 from sparkcrypt.files.parquet import folders_synced_once
 from sparkcrypt.files.rewrite import failure, rewrite
-from sparkcrypt.text import clean_log_lines
+from sparkcrypt.log_lines import LogSettings
 
 FILES_A_TASK = 50
 BYTES_A_TASK = 16 << 20
@@ -75,7 +75,7 @@ def rewrite_all(
             yield rewrite(order, keys, settings)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(orders)), context, clean_log_lines) as pool:
+    with ProcessPoolExecutor(min(processes, len(orders)), context, LogSettings().apply) as pool:
         waiting: dict[Future[FileOutcome], FileOrder] = {}
         try:
             for order in orders:

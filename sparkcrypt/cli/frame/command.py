@@ -13,8 +13,8 @@ import click
 
 from sparkcrypt.cli.frame.output import encode_json, say
 from sparkcrypt.errors import EXIT_OK, EXIT_USAGE, SparkcryptError
+from sparkcrypt.log_lines import LogSettings
 from sparkcrypt.spark.jvm.failures import find_carried_error, find_storage_error, short_text
-from sparkcrypt.text import clean_log_lines
 
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as in shells."""
@@ -110,8 +110,8 @@ def run_main(
     arguments = list(sys.argv[1:] if args is None else args)
     as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
     extra.pop("standalone_mode", None)
-    clean_log_lines()
     try:
+        LogSettings().apply()
         code = main(args=arguments, prog_name=prog_name, standalone_mode=False, **extra)
     except (click.Abort, KeyboardInterrupt) as error:
         return _fail("Interrupted", str(error.__cause__ or error) or "interrupted", EXIT_INTERRUPTED, as_json)
@@ -156,7 +156,7 @@ def _exit_codes() -> str:
 def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
     if os.environ.get(TRACEBACK) == "1" and sys.exc_info()[0] is not None:
         say(traceback.format_exc().rstrip())
-    say(f"error: {message}")
+    say(f"error: {message}", level="error")
     if as_json:
         click.echo(encode_json({"error": {"type": kind, "message": message}}))
     return code

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.log_lines import log_form, log_line
 from sparkcrypt.spark.setup.command_session import print_error_line
 from sparkcrypt.text import CONTROLS, align_rows, replace_controls
 
@@ -33,9 +35,26 @@ def encode_json(document: Any, *, indent: int | None = None) -> str:
     return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def say(text: str) -> None:
-    """Write a line to stderr, or to spark-submit's stderr if this process is its driver."""
-    text = replace_controls(text)
+def say(text: str, *, level: str = "info") -> None:
+    """Write a text for people to stderr as it is, or as a line of the log if that has JSON objects."""
+    _print(log_line(text, "json", level=level) if writes_json() else replace_controls(text))
+
+
+def log(message: str) -> None:
+    """Write a line of the log to stderr."""
+    _print(log_line(message, "json" if writes_json() else "text"))
+
+
+def writes_json() -> bool:
+    """Tell whether lines on stderr are JSON objects; where the environment names no form, they are text."""
+    try:
+        return log_form() == "json"
+    except ConfigError:
+        return False
+
+
+def _print(text: str) -> None:
+    """Write to stderr, or to spark-submit's stderr if this process is its driver."""
     try:
         printed = print_error_line(text)
     except Exception:  # noqa: BLE001  # if the JVM has ended, the line must still be printed

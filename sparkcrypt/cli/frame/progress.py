@@ -1,18 +1,19 @@
-"""Shows the progress of a run on stderr: as a bar on a terminal, as plain lines in a log."""
+"""Shows the progress of a run on stderr: as a bar on a terminal, else as lines of the log."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
-from sparkcrypt.cli.frame.output import say
+from sparkcrypt.cli.frame.output import log, writes_json
+from sparkcrypt.log_lines import log_about, log_place
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.text import count_of, replace_controls, size_of
 
@@ -20,12 +21,12 @@ QUIET_SECONDS = 5.0
 
 
 def progress_on_stderr(work: str = "rewrite") -> Progress:
-    """Return a bar if stderr is a terminal, else lines.
+    """Return a bar if stderr is a terminal and the log has no JSON objects, else lines.
 
     Args:
         work: the verb for what is done to files.
     """
-    return BarProgress() if sys.stderr.isatty() else LineProgress(work=work)
+    return BarProgress() if sys.stderr.isatty() and not writes_json() else LineProgress(work=work)
 
 
 @dataclass(slots=True)
@@ -143,45 +144,46 @@ class BarProgress(Progress):
 
 
 class LineProgress(Progress):
-    """A line for each step, and a line with the progress at most every few seconds.
+    """A line of the log for each step, and one with the progress at most every few seconds.
 
     Args:
-        say: writes a line; to stderr by default.
+        log: writes a line of the log, which is about the run, table and unit of `log_about`; to stderr by default.
         clock: returns the time in seconds.
         work: the verb for what is done to files.
-        prefix: what begins each line: the name of the table, where runs over several are under way.
+        about: what every line is about.
     """
 
     def __init__(
         self,
-        say: Callable[[str], None] = say,
+        log: Callable[[str], None] = log,
         clock: Callable[[], float] = time.monotonic,
         *,
         work: str = "rewrite",
-        prefix: str = "",
+        about: Mapping[str, str] | None = None,
     ) -> None:
-        self._write, self._clock, self._work, self._prefix = say, clock, work, prefix
+        self._log, self._clock, self._work, self._about = log, clock, work, dict(about or {})
         self._count = _Count()
         self._started = self._told = clock()
 
     def of_run(self, target: str) -> Progress:
-        """Return the progress of one of several runs, whose lines begin with its target."""
-        return LineProgress(self._write, self._clock, work=self._work, prefix=f"{target}: ")
+        """Return the progress of one of several runs, whose lines are about its target."""
+        return LineProgress(self._log, self._clock, work=self._work, about={**self._about, "table": target})
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
-        """Print what there is to do, and reset the counts."""
+        """Write what there is to do, and reset the counts; further lines are about this target and run."""
+        self._about = {**log_place(), "table": target}
         self._count = _Count(units, files, total_bytes)
         self._started = self._told = self._clock()
         parts = f" in {count_of(units, 'unit')}" if units else ""
         what = f"{count_of(files, 'file')}, {size_of(total_bytes)}{parts} to {self._work}"
-        self._say(f"{target}: {what}" if files else f"{target}: nothing to do")
+        self._write(what if files else "nothing to do")
 
     def step(self, unit: str, step: str) -> None:
-        """Print the unit and its step."""
-        self._say(f"{unit}: {step}")
+        """Write the unit's step."""
+        self._write(step, unit)
 
     def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
-        """Print the progress, unless it was printed in the last few seconds."""
+        """Write the progress, unless it was written in the last few seconds."""
         count, now = self._count, self._clock()
         count.add(files, total_bytes, units)
         if now - self._told < QUIET_SECONDS and count.files < count.files_total:
@@ -189,7 +191,7 @@ class LineProgress(Progress):
         self._told = now
         rate = max(count.total_bytes, 0) / max(now - self._started, 0.001)
         seconds_left = max(count.bytes_total - count.total_bytes, 0) / rate if rate else 0.0
-        self._say(
+        self._write(
             f"{count.of_units}{count.files:,} of {count_of(count.files_total, 'file')}, {count.amount}, "
             f"{size_of(rate)}/s, {seconds_left:.0f} s left"
         )
@@ -197,8 +199,11 @@ class LineProgress(Progress):
     def finish(self) -> None:
         """Do nothing."""
 
-    def _say(self, line: str) -> None:
-        self._write(_with_prefix(self._prefix, line))
+    def _write(self, message: str, unit: str | None = None) -> None:
+        about = {**self._about, **log_place()}
+        of_unit = {} if unit is None or unit == about.get("table") else {"unit": unit}
+        with log_about(**about, **of_unit):
+            self._log(message)
 
 
 def _with_prefix(prefix: str, line: str) -> str:

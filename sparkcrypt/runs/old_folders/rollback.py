@@ -12,6 +12,7 @@ from sparkcrypt.ledger.journal.entries import RunFinished, RunRolledBack, UnitRo
 from sparkcrypt.ledger.journal.journal import Journal, has_ended, is_over
 from sparkcrypt.ledger.new_files import Whereabouts
 from sparkcrypt.ledger.unit import by_place, list_folders
+from sparkcrypt.log_lines import log_about
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.late_commits import refuse_replaced
@@ -79,7 +80,7 @@ def rollback_run(
             raise VerificationError(
                 f"{runs.table.target.name}: the old files of run {run_id} have expired; nothing was changed"
             )
-        with runs.rewriter(journal) as rewriter:
+        with log_about(run=run_id, table=runs.table.target.name), runs.rewriter(journal) as rewriter:
             return _roll_back(runs, rewriter, journal, dry_run=dry_run)
 
 

@@ -20,6 +20,7 @@ from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, is_paused, new_run_id
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key
+from sparkcrypt.log_lines import log_about
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.old_folders.former_homes import describe_move
 from sparkcrypt.runs.old_folders.late_commits import compare_run, problems_of
@@ -314,7 +315,8 @@ def run_table(job: TableJob) -> Report:
             lock.keep_alive()
             job.table.trust.look_again()
             refuse_records_of_another(job)
-            begin_run(job, run, lock)
+            with log_about(run=run.run_id, table=job.table.target.name):
+                begin_run(job, run, lock)
             report = execute_run(job, run, lock)
             first = _explain_rerun(job, run, report)
             if first is not None:
@@ -334,6 +336,11 @@ def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
     Raises:
         SparkcryptError: an error ended the run.
     """
+    with log_about(run=run.run_id, table=job.table.target.name):
+        return _survey_and_rewrite(job, run, lock)
+
+
+def _survey_and_rewrite(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
     options = run.options
     job.old_files.look_after(lock, but=None if run.continued is None else run.run_id)
     if run.continued is None:

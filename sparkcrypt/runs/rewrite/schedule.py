@@ -21,6 +21,7 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.unit import UnitOutcome
+from sparkcrypt.log_lines import log_as_here
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.rewrite.options import RunOptions
@@ -142,7 +143,7 @@ def work_through(
     """
     progressed, budget, todo = Progressed(), budget or Budget(), list(units)
     for pause in (*pauses, None):
-        with ThreadPoolExecutor(options.parallelism, thread_name_prefix="unit") as pool:
+        with ThreadPoolExecutor(options.parallelism, "unit", log_as_here()) as pool:
             running = _begin_units(pool, todo, process, progressed, options, budget)
         busy, error = _gather(running, progressed, options.keep_going)
         if error is not None:

@@ -22,6 +22,7 @@ from sparkcrypt.errors import (
 from sparkcrypt.files.footers import Depth, FooterFacts, Found, read_facts
 from sparkcrypt.files.parquet import FileSummary, KeyRequest
 from sparkcrypt.keys.opened import open_data_keys
+from sparkcrypt.log_lines import log_as_here
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import SourceFile
@@ -61,7 +62,7 @@ class DriverFooters:
 
     def read(self, sources: Sequence[SourceFile]) -> Mapping[str, Found]:
         """Return path -> facts or error."""
-        with ThreadPoolExecutor(_READERS) as pool:
+        with ThreadPoolExecutor(_READERS, "footers", log_as_here()) as pool:
             return dict(pool.map(self._read_footer, sources))
 
     def _read_footer(self, source: SourceFile) -> tuple[str, Found]:

@@ -14,6 +14,7 @@ from sparkcrypt.files.format import FORMATS
 from sparkcrypt.files.listing import Beside
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.ledger.unit import Unit, list_unit, partition_of
+from sparkcrypt.log_lines import log_as_here
 from sparkcrypt.names import FileFormat
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -227,7 +228,7 @@ def _work_ahead(items: Iterator[T]) -> Iterator[T]:
     first = next(items, _END)
     if isinstance(first, _End):
         return
-    with ThreadPoolExecutor(1, "ahead") as pool:
+    with ThreadPoolExecutor(1, "ahead", log_as_here()) as pool:
         item: T | _End = first
         while not isinstance(item, _End):
             waiting = pool.submit(next, items, _END)

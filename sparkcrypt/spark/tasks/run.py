@@ -20,6 +20,7 @@ from sparkcrypt.files.open_places import S3_BUCKETS, worker_settings
 from sparkcrypt.files.orders import FileOrder, FileOutcome, KeySettings
 from sparkcrypt.files.webhdfs.client import HADOOP_USER
 from sparkcrypt.files.workers import rewrite_packed, share_out
+from sparkcrypt.log_lines import LogSettings
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
@@ -130,7 +131,7 @@ def run_in_tasks(
     numbers = spark.range(0, len(parts), 1, len(parts))  # a partition for each, and Spark never coalesces them
     watched = nullcontext() if progress is None else watch_tasks(spark, progress)
     with translated_failure(), watched:
-        rows = numbers.mapInArrow(partial(run_parts, tuple(parts), work), PACKED_SCHEMA).collect()
+        rows = numbers.mapInArrow(partial(run_parts, tuple(parts), work, LogSettings()), PACKED_SCHEMA).collect()
     return [row.packed for row in rows]
 
 

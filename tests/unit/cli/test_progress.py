@@ -2,17 +2,24 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
 from sparkcrypt.cli.frame.progress import BarProgress, LineProgress, progress_on_stderr
+from sparkcrypt.log_lines import log_place
 
 
 def shown(text: io.StringIO) -> str:
     """Return what a console wrote, without colours and with single spaces."""
     return " ".join(Text.from_ansi(text.getvalue()).plain.split())
+
+
+def kept(lines: list[str]) -> Callable[[str], None]:
+    """Return what keeps lines of the log, each after the table and the unit that it is about."""
+    return lambda message: lines.append(f"{' '.join(log_place().values())}: {message}")
 
 
 class Clock:
@@ -29,15 +36,15 @@ def test_lines_tell_units_files_bytes_rate_and_time_left() -> None:
     """A line holds all of them, and the units."""
     lines: list[str] = []
     clock = Clock()
-    progress = LineProgress(lines.append, clock)
+    progress = LineProgress(kept(lines), clock)
     progress.start("db.t", 2, 10, 4_000_000)
     progress.step("p=0", "staging")
     clock.now += 10
     progress.advance(5, 1_000_000, 1)
     assert lines == [
         "db.t: 10 files, 4.0 MB in 2 units to rewrite",
-        "p=0: staging",
-        "1 of 2 units, 5 of 10 files, 1.0 MB of 4.0 MB, 100.0 kB/s, 30 s left",
+        "db.t p=0: staging",
+        "db.t: 1 of 2 units, 5 of 10 files, 1.0 MB of 4.0 MB, 100.0 kB/s, 30 s left",
     ]
 
 
@@ -45,13 +52,13 @@ def test_work_without_units_tells_none() -> None:
     """Files that are indexed are of no unit: lines and bars tell of files, and what is done to them."""
     lines: list[str] = []
     clock = Clock()
-    progress = LineProgress(lines.append, clock, work="index")
+    progress = LineProgress(kept(lines), clock, work="index")
     progress.start("db.t", 0, 10, 4_000_000)
     clock.now += 10
     progress.advance(5, 1_000_000)
     assert lines == [
         "db.t: 10 files, 4.0 MB to index",
-        "5 of 10 files, 1.0 MB of 4.0 MB, 100.0 kB/s, 30 s left",
+        "db.t: 5 of 10 files, 1.0 MB of 4.0 MB, 100.0 kB/s, 30 s left",
     ]
     text = io.StringIO()
     bars = BarProgress(Console(file=text, force_terminal=True, width=160))
@@ -66,29 +73,29 @@ def test_lines_are_few() -> None:
     """Of a thousand quick units the first ones and the end are told, not each."""
     lines: list[str] = []
     clock = Clock()
-    progress = LineProgress(lines.append, clock)
+    progress = LineProgress(kept(lines), clock)
     progress.start("db.t", 1000, 1000, 1000)
     for _ in range(1000):
         clock.now += 0.02
         progress.advance(1, 1, 1)
     assert len(lines) <= 6
-    assert lines[-1].startswith("1,000 of 1,000 units, 1,000 of 1,000 files")
+    assert lines[-1].startswith("db.t: 1,000 of 1,000 units, 1,000 of 1,000 files")
 
 
 def test_empty_files_are_no_division_by_zero() -> None:
     """A run over empty files, in no time at all, is told as well."""
     lines: list[str] = []
-    progress = LineProgress(lines.append, Clock())
+    progress = LineProgress(kept(lines), Clock())
     progress.start("db.t", 1, 1, 0)
     progress.advance(1, 0, 1)
-    assert lines[-1] == "1 of 1 unit, 1 of 1 file, 0 B of 0 B, 0 B/s, 0 s left"
+    assert lines[-1] == "db.t: 1 of 1 unit, 1 of 1 file, 0 B of 0 B, 0 B/s, 0 s left"
 
 
 def test_each_table_is_counted_from_its_own_start() -> None:
     """A pass has many tables: what was done of the first is no part of the second one's line, rate or quiet time."""
     lines: list[str] = []
     clock = Clock()
-    progress = LineProgress(lines.append, clock)
+    progress = LineProgress(kept(lines), clock)
     progress.start("db.a", 1, 7, 7_000)
     clock.now += 100
     progress.advance(7, 7_000, 1)
@@ -99,14 +106,14 @@ def test_each_table_is_counted_from_its_own_start() -> None:
     assert lines[-1] == "db.b: 5 files, 5.0 kB in 2 units to rewrite"
     clock.now += 8
     progress.advance(3, 1_000, 1)
-    assert lines[-1] == "1 of 2 units, 4 of 5 files, 2.0 kB of 5.0 kB, 200 B/s, 15 s left"
+    assert lines[-1] == "db.b: 1 of 2 units, 4 of 5 files, 2.0 kB of 5.0 kB, 200 B/s, 15 s left"
 
 
 def test_runs_at_once_are_counted_apart() -> None:
-    """Each line of one of several runs begins with its target, and counts it alone; each has a bar of its own."""
+    """Each line of one of several runs is about its target, and counts it alone; each has a bar of its own."""
     lines: list[str] = []
     clock = Clock()
-    progress = LineProgress(lines.append, clock)
+    progress = LineProgress(kept(lines), clock)
     a, b = progress.of_run("db.a"), progress.of_run("db.b")
     a.start("db.a", 2, 2, 2_000)
     b.start("db.b", 0, 0, 0)
@@ -117,7 +124,7 @@ def test_runs_at_once_are_counted_apart() -> None:
     assert lines == [
         "db.a: 2 files, 2.0 kB in 2 units to rewrite",
         "db.b: nothing to do",
-        "db.a: p=1: staging",
+        "db.a p=1: staging",
         "db.b: staging",
         "db.a: 1 of 2 units, 1 of 2 files, 1.0 kB of 2.0 kB, 100 B/s, 10 s left",
     ]
@@ -139,7 +146,7 @@ def test_unit_that_grew_leaves_no_negative_time() -> None:
     """A unit is listed anew at its turn, so that more bytes may be rewritten than were announced."""
     lines: list[str] = []
     clock = Clock()
-    progress = LineProgress(lines.append, clock)
+    progress = LineProgress(kept(lines), clock)
     progress.start("db.t", 1, 1, 1_000)
     clock.now += 10
     progress.advance(2, 2_000, 1)
@@ -149,7 +156,7 @@ def test_unit_that_grew_leaves_no_negative_time() -> None:
 def test_nothing_to_do_is_said() -> None:
     """A run without work says so in one line."""
     lines: list[str] = []
-    LineProgress(lines.append).start("db.t", 0, 0, 0)
+    LineProgress(kept(lines)).start("db.t", 0, 0, 0)
     assert lines == ["db.t: nothing to do"]
 
 

@@ -20,6 +20,7 @@ from sparkcrypt.files.orders import Action, FileOrder, FileOutcome
 from sparkcrypt.files.parquet import inspect_file, rewrite_file
 from sparkcrypt.files.source import Input
 from sparkcrypt.files.workers import BYTES_A_TASK, FILES_A_TASK, rewrite_packed, share_out
+from sparkcrypt.log_lines import LogSettings
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.native.orders import GCM, failed, rewrite
 
@@ -244,7 +245,7 @@ def outcomes(bench: Bench, *tasks: list[str]) -> list[FileOutcome]:
     places = pa.RecordBatch.from_pydict({"id": list(reversed(range(len(tasks))))})
     return [
         FileOutcome.from_json(text)
-        for batch in run_parts(texts, work, [places])
+        for batch in run_parts(texts, work, LogSettings(), [places])
         for text in batch.column(0).to_pylist()
     ]
 

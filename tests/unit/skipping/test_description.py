@@ -14,6 +14,7 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
 from sparkcrypt.files.footers import run_parts
+from sparkcrypt.log_lines import LogSettings
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.description import (
     BLOOM,
@@ -254,7 +255,7 @@ def test_error_arrives_in_its_class(table: Table) -> None:
     chunks = [[str(table.root / "data" / name) for name in ("a.parquet", "b.parquet", "c.parquet")]]
     config = KeyServiceConfig.from_dict({"type": "local", "path": str(table.root / "keys")})
     work = partial(read_packed, INDEXES[:1], config.canonical(), {}, b"k" * 32)
-    batches = run_parts(chunks, work, [pa.RecordBatch.from_pydict({"id": [0]})])
+    batches = run_parts(chunks, work, LogSettings(), [pa.RecordBatch.from_pydict({"id": [0]})])
     found = dict(unpack_file(batch.column(0)[0].as_py(), INDEXES[:1]) for batch in batches)
     whole, torn, missing = found.values()
     assert isinstance(whole, ReadFile)
