@@ -43,6 +43,7 @@ THIRD_PARTY = {
     "jinja2": {"runs.passes.html"},
     "numpy": {"calendars", "files.orc.read"},
     "obstore": {"ledger.state.object_store"},
+    "openlineage": {"runs.passes.run_events"},
     "pandas": {"spark", "arrow"},
     "py4j": {"spark"},
     "pyrage": {"keys.local.keystore"},

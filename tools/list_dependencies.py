@@ -18,7 +18,7 @@ import click
 from packaging.requirements import Requirement
 
 ROOT = "sparkcrypt"
-EXTRAS = ("arrow", "aws", "azure", "connect", "fast-crc", "gcp", "object-store", "recovery", "spark")
+EXTRAS = ("arrow", "aws", "azure", "connect", "fast-crc", "gcp", "object-store", "openlineage", "recovery", "spark")
 """Extras whose packages are installed where this project is developed; airflow and hadoop have other environments."""
 BESIDE = ("docs",)
 """Extras whose licences are checked where they are installed; nothing that is released stands on them."""

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 import sparkcrypt
 from sparkcrypt.cli.main import cli
+from sparkcrypt.log_lines import LOG_VARIABLE
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.attacks.canaries import Canaries, holds
@@ -275,11 +276,15 @@ def _found_in_processes(canaries: Canaries) -> list[str]:
 
 
 def _report(root: Path) -> None:
-    """Let a pass look at the tagged table, and keep what the commands say."""
+    """Let a pass look at the tagged table, and keep what the commands say, log and send: each below the root."""
+    events = {"type": "file", "log_file_path": f"{root}/lineage.json", "append": True}
+    os.environ |= {LOG_VARIABLE: "json", "OPENLINEAGE__TRANSPORT": json.dumps(events)}
     told = ["--policy", f"{root}/p/policy.yaml"]
     of_table = ["--table", "default.ruled"]
     access = ["audit", "access", "--column", "default.ruled.email", "--on", f"{datetime.now(timezone.utc):%Y-%m-%d}"]
-    for number, command in enumerate((["plan", *of_table], ["encrypt", *of_table], ["verify", *of_table], access)):
+    status = ["status", "--metrics", f"{root}/status.prom", "--html", f"{root}/status.html"]
+    commands = (["plan", *of_table], ["encrypt", *of_table], ["verify", *of_table], access, status)
+    for number, command in enumerate(commands):
         (root / f"report-{number}").write_text(CliRunner().invoke(cli, [*command, *told]).output)
 
 

@@ -53,6 +53,9 @@ def test_no_canary_is_anywhere(fresh_jvm: FreshJvm, private_jar: Path, tmp_path:
     assert done.returncode == 0, done.stderr[-3000:]
     day = json.loads(done.stdout.splitlines()[-1])
     assert day["processes"] == []
+    assert "sparkcrypt.encrypt.default.ruled" in (root / "lineage.json").read_text()
+    assert '"table": "default.ruled"' in (root / "report-1").read_text()
+    assert 'table="default.ruled"' in (root / "status.prom").read_text() and (root / "status.html").is_file()
     assert search(root, Canaries.of(SEED, "ruled")) == {}
     assert Canaries.of(SEED, "ruled").text not in done.stderr.lower()
     for name, shown in SHOWN.items():

@@ -41,6 +41,7 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.find_shreddable import Selection, Survey
 from sparkcrypt.runs.keys.shredding_plan import DarkTable, ShreddableKey, ShreddedKey, ShredPlan, ShredReport
+from sparkcrypt.runs.passes.run_events import events_of_shredding
 from sparkcrypt.runs.table.in_use import FRESH_SECONDS
 from sparkcrypt.text import utc_text
 
@@ -123,26 +124,32 @@ def shred_keys(
         raise ConfigError(f"key {selection.key_id!r} has no date; give --reason, for those who read the audit")
     confirm(plan)
     lifetime = _cache_seconds(spark, service)
-    waiting = deque(plan.chosen)
-    while waiting:
-        with key_audit(store, policy, COMMAND) as audit:
-            began = time.monotonic()
-            now = survey.plan(
-                expected=options.expected, facts=audit.facts, key_ids={confirmed.key_id for confirmed in waiting}
-            )
-            found, until = {key.key_id: key for key in now.keys}, _fresh_until(began)
-            while waiting:
-                confirmed = waiting.popleft()
-                key = found.get(confirmed.key_id)
-                change = _find_change(confirmed, key, now.doubts)
-                if key is None or change is not None:
-                    report.left[confirmed.key_id] = change or _SHREDDED
-                    continue
-                report.shredded.append(_shred_key(audit, policy, service, key, reason, lifetime))
-                report.head = audit.facts.head_text
-                progress(report.shredded[-1])
-                if time.monotonic() >= until:
-                    break
+    with events_of_shredding(spark) as events:
+
+        def tell(key: ShreddedKey) -> None:
+            events.tell_shredded(key.key_id, {table.table: table.columns for table in key.dark})
+            progress(key)
+
+        waiting = deque(plan.chosen)
+        while waiting:
+            with key_audit(store, policy, COMMAND) as audit:
+                began = time.monotonic()
+                now = survey.plan(
+                    expected=options.expected, facts=audit.facts, key_ids={confirmed.key_id for confirmed in waiting}
+                )
+                found, until = {key.key_id: key for key in now.keys}, _fresh_until(began)
+                while waiting:
+                    confirmed = waiting.popleft()
+                    key = found.get(confirmed.key_id)
+                    change = _find_change(confirmed, key, now.doubts)
+                    if key is None or change is not None:
+                        report.left[confirmed.key_id] = change or _SHREDDED
+                        continue
+                    report.shredded.append(_shred_key(audit, policy, service, key, reason, lifetime))
+                    report.head = audit.facts.head_text
+                    tell(report.shredded[-1])
+                    if time.monotonic() >= until:
+                        break
     return report
 
 

@@ -194,14 +194,15 @@ def _ask_table(spark: SparkSession, table: Table, policy: Policy) -> TableLineag
     return TableLineage(
         table.full_name,
         files,
-        tuple(_unite_columns(noted)),
+        tuple(unite_columns(noted)),
         tuple(sorted({column for note in noted for column in note.conditions})),
         unreadable,
         any(note.more for note in noted),
     )
 
 
-def _unite_columns(noted: Iterable[ColumnLineage]) -> Iterator[DerivedColumn]:
+def unite_columns(noted: Iterable[ColumnLineage]) -> Iterator[DerivedColumn]:
+    """Yield the derived columns of one table, by the notes in its files; ``files`` counts the notes of each."""
     by_name: dict[str, list[ColumnLineage]] = {}
     for part in (part for note in noted for part in _split(note)):
         if part.origins or part.declassified:

@@ -29,6 +29,7 @@ from sparkcrypt.runs.old_folders.replacements import open_cut_off
 from sparkcrypt.runs.passes import units
 from sparkcrypt.runs.passes.last_pass import PassRecord, covers_table
 from sparkcrypt.runs.passes.result import RunResult, bytes_a_second, find_last_audit, result_of_failed_run
+from sparkcrypt.runs.passes.run_events import events_of_run
 from sparkcrypt.runs.passes.units import Surveyed, UnitWork, survey_units
 from sparkcrypt.runs.rewrite.context import RunContext
 from sparkcrypt.runs.rewrite.moved_files import MOVED_NOTE, refuse_other_file_systems
@@ -40,6 +41,7 @@ from sparkcrypt.runs.rewrite.swap import choose_swap
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, rewriter_of
 from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.runs.table.open_table import OpenTable, open_target
+from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.table_index import carry_index, explain_stale
 from sparkcrypt.runs.table.target import Target, catalog_target, path_target, places_of_units
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
@@ -48,6 +50,7 @@ from sparkcrypt.schema import Schema
 from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import shared_text
+from sparkcrypt.tags.field_metadata import ColumnLineage
 from sparkcrypt.tags.model import history_property
 
 if TYPE_CHECKING:
@@ -138,6 +141,7 @@ class CurrentRun:
         drifted_again: whether units that it had swapped before differ again, and were skipped.
         warnings: warnings for its report.
         last_warnings: those that its report lists last.
+        noted: the lineage in the files of the target.
     """
 
     run_id: str
@@ -149,6 +153,7 @@ class CurrentRun:
     drifted_again: bool = False
     warnings: tuple[str, ...] = ()
     last_warnings: tuple[str, ...] = ()
+    noted: set[ColumnLineage] = field(default_factory=set)
 
     def begin_anew(self, options: RunOptions, *last_warnings: str) -> None:
         """Go on with a new run, with the requested options."""
@@ -317,11 +322,13 @@ def run_table(job: TableJob) -> Report:
             refuse_records_of_another(job)
             with log_about(run=run.run_id, table=job.table.target.name):
                 begin_run(job, run, lock)
-            report = execute_run(job, run, lock)
-            first = _explain_rerun(job, run, report)
-            if first is not None:
-                run.begin_anew(job.options, first)
+            with events_of_run(job.table, run.options, run.run_id) as events:
                 report = execute_run(job, run, lock)
+                first = _explain_rerun(job, run, report)
+                if first is not None:
+                    run.begin_anew(job.options, first)
+                    report = execute_run(job, run, lock)
+                events.tell_run(report, job.table.target.plan, run.noted)
             return job.old_files.report_open_problems(report)
     except BaseException:
         if run.journal is not None:
@@ -345,7 +352,12 @@ def _survey_and_rewrite(job: TableJob, run: CurrentRun, lock: RunLock) -> Report
     job.old_files.look_after(lock, but=None if run.continued is None else run.run_id)
     if run.continued is None:
         choose_swap(job.table, run.run_id, options)  # what it refuses, before any unit is surveyed
-    surveyed = survey_units(job.table, job.reader, options, job.old_files.compare)
+
+    def look(scanned: ScannedUnit) -> None:
+        job.old_files.compare(scanned)
+        run.noted.update(note for file in scanned.files.values() for note in file.facts.lineage)
+
+    surveyed = survey_units(job.table, job.reader, options, look)
     if options.plan is not None:
         options.plan.refuse_other_units(surveyed.units, run.recovered.names)
     job.old_files.settle_listed(whole=options.where is None, adopt=options.adopt)
