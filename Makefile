@@ -35,7 +35,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help house demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint docs audit sbom jar bench chaos attacks nights clean
+.PHONY: help house demo demo-access demo-cluster demo-estate demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint docs audit sbom jar bench chaos attacks nights clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,6 +51,10 @@ demo-access: $(JAR)  ## three users of one Thrift server read one table: each ge
 demo-cluster: $(JAR)  ## the same on a two-worker cluster with a Hive metastore and Vault
 	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(BIN)/python demo/run_cluster_demo.py
 	@echo "make demo-cluster: the table is encrypted on two workers, with keys that never left Vault"
+
+demo-estate: $(JAR)  ## 30 tables of every state, and their status as text, page and metrics (ARGS=12 for fewer)
+	@$(WITH_JAVA) && $(BIN)/python demo/run_estate_demo.py $(ARGS)
+	@echo "make demo-estate: open demo/work-estate/status.html in a browser"
 
 demo-backfill: $(JAR)  ## a tag changes under readers and a writer: the history follows, though its driver is killed three times
 	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(BIN)/python demo/run_backfill_demo.py

@@ -193,14 +193,15 @@ def open_readers(work: Path, policy: str, denied: str) -> tuple[SparkSession, Sp
     for key in sorted(key for key in {rich.footer_key, rich.audit_key, *tagged} if key is not None):
         service.create(key)
     shutil.copytree(work / "keys", work / "fewer-keys", ignore=shutil.ignore_patterns(f"{denied}*"))
-    builder = _builder(work)
+    builder = session_builder(work)
     return (
         sparkcrypt.session(rich, builder=builder),
         sparkcrypt.session(sparkcrypt.load_policy(work / "policy-fewer-keys.yaml")),
     )
 
 
-def _builder(work: Path) -> Any:
+def session_builder(work: Path) -> Any:
+    """Return what builds a quiet session on two cores, with everything below a folder."""
     from pyspark.sql import SparkSession
 
     logging = work / "log4j2.properties"

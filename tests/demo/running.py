@@ -9,16 +9,17 @@ from collections.abc import Mapping
 from tests.services.installed import ROOT
 
 
-def run_demo(name: str, java: Mapping[str, str], *, seconds: float) -> str:
+def run_demo(name: str, java: Mapping[str, str], *arguments: str, seconds: float) -> str:
     """Run a program below demo/ to its end, see that it passed, and return what it printed.
 
     Args:
         name: of its file.
         java: the environment for Spark processes.
+        *arguments: of the program.
         seconds: how long it may take.
     """
     done = subprocess.run(
-        [sys.executable, ROOT / "demo" / name],
+        [sys.executable, ROOT / "demo" / name, *arguments],
         env=java,
         stdin=subprocess.DEVNULL,
         capture_output=True,
