@@ -1,4 +1,4 @@
-"""The page of a pass in a real browser: what is seen there, that it loads nothing, and that it can be read."""
+"""The pages of a pass and of all tables in a real browser: what is seen there, and that they load nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.runs.passes.html.page import report_html
+from sparkcrypt.runs.passes.estate import EstateStatus
+from sparkcrypt.runs.passes.html.page import report_html, status_html
 from tests.services.chromium import Chromium, Page
+from tests.unit.backfill.estates import estate
 from tests.unit.backfill.pass_reports import MEGABYTE, coverage, incomplete, points, quarantined, report, table
 
 pytestmark = pytest.mark.services
@@ -109,11 +111,15 @@ def served(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def opened(chromium: Chromium, served: Server, tmp_path: Path) -> Iterator[OPEN]:
-    """Opens the page of a report as a web server serves it; afterwards nothing was complained of or loaded."""
+    """Opens the page of a report or of a status as a web server serves it; nothing was complained of or loaded."""
     pages = []
 
-    def open_report(document: dict[str, Any], **window: Any) -> Page:
-        (tmp_path / "report.html").write_text(report_html(document), encoding="utf-8")
+    def open_report(document: dict[str, Any] | EstateStatus, **window: Any) -> Page:
+        if isinstance(document, EstateStatus):
+            html = status_html(document, "/reports/status.html")
+        else:
+            html = report_html(document)
+        (tmp_path / "report.html").write_text(html, encoding="utf-8")
         page = chromium.open(f"http://127.0.0.1:{served.server_port}/report.html", **window)
         pages.append(page)
         return page
@@ -274,3 +280,34 @@ def test_it_prints_on_paper_with_what_was_folded_away(opened: OPEN) -> None:
     assert page.evaluate(unfolded) == [True] * 5
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.pdf().startswith(b"%PDF-")
+
+
+def test_the_status_of_tables_says_first_what_a_person_must_do(opened: OPEN) -> None:
+    """Headline, sums and what must be looked at are in the window as it opens; bars are as long as their numbers."""
+    page = opened(estate(tables=30))
+    assert text_of(page, "h1") == "A person must decide"
+    tops = page.evaluate(
+        "['#outcome', '.figures', '.problems'].map(name => document.querySelector(name).getBoundingClientRect().top)"
+    )
+    assert 0 < tops[0] < tops[1] < tops[2] < 900
+    share = "(svg => svg.querySelector('.after').getBoundingClientRect().width / svg.getBoundingClientRect().width)"
+    assert page.evaluate(f"{share}(document.querySelector('table.coverage svg'))") == pytest.approx(0.8, abs=0.01)
+    assert page.evaluate("document.querySelectorAll('section[aria-labelledby=tables] tbody tr').length") == 30
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_status_of_tables_can_be_read_in_both_schemes(opened: OPEN, chromium: Chromium, dark: bool) -> None:
+    """As the page of a pass: neither blank nor grey on grey."""
+    page = opened(estate(tables=3), dark=dark)
+    assert chromium.colours(page.screenshot("body")) > 200
+    contrast, where = page.evaluate(CONTRAST)
+    assert contrast >= 4.5, where
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("name", ["sales.customers", "n" * 5_000, "بيانات.العملاء", "x y " * 200])
+def test_the_status_of_tables_fits_desks_and_telephones(opened: OPEN, width: int, name: str) -> None:
+    """Whatever names are, only tables scroll, each in its own frame; what needs a person does not."""
+    page = opened(estate(name, tables=12), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(OVERFLOW) == []
