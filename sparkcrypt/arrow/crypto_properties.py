@@ -18,7 +18,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.load import PolicySource, policy_of
 
 DEFAULT_LIFETIME_SECONDS = 600.0
 
@@ -57,7 +57,9 @@ def crypto_factory(config: KeyServiceConfig) -> pe.CryptoFactory:
     return pe.CryptoFactory(lambda _: ArrowKmsClient(service))
 
 
-def decryption_properties(policy: Policy, *, lifetime_seconds: float = DEFAULT_LIFETIME_SECONDS) -> FileProperties:
+def decryption_properties(
+    policy: PolicySource, *, lifetime_seconds: float = DEFAULT_LIFETIME_SECONDS
+) -> FileProperties:
     """Return the properties with which ``pyarrow.parquet`` reads encrypted files; they can be used for many files.
 
     Example: ``pyarrow.parquet.read_table(file, decryption_properties=decryption_properties(policy))``.  Reading a
@@ -65,19 +67,21 @@ def decryption_properties(policy: Policy, *, lifetime_seconds: float = DEFAULT_L
     columns with ``columns=``.
 
     Args:
-        policy: names the key service.
+        policy: names the key service; or the path of its file.
         lifetime_seconds: how long an unwrapped KEK is cached.
 
     Raises:
-        ConfigError: the key service's type or options are invalid.
+        ConfigError: the policy cannot be read, or the key service's type or options are invalid.
     """
     lifetime = pe.DecryptionConfiguration(cache_lifetime=timedelta(seconds=lifetime_seconds))
-    made: FileProperties = crypto_factory(policy.key_service).file_decryption_properties(_connection(), lifetime)
+    made: FileProperties = crypto_factory(policy_of(policy).key_service).file_decryption_properties(
+        _connection(), lifetime
+    )
     return made
 
 
 def encryption_properties(
-    plan: EncryptionPlan, policy: Policy, partition: Mapping[str, str] | None = None
+    plan: EncryptionPlan, policy: PolicySource, partition: Mapping[str, str] | None = None
 ) -> FileProperties:
     """Return the properties with which ``pyarrow.parquet`` writes ONE file under a plan; its data keys are for it only.
 
@@ -86,7 +90,7 @@ def encryption_properties(
 
     Args:
         plan: the plan of columns and keys.
-        policy: names the key service.
+        policy: names the key service; or the path of its file.
         partition: partition column -> value, for key templates.
 
     Raises:
@@ -112,7 +116,7 @@ def encryption_properties(
         plaintext_footer=plan.footer_mode == "plaintext",
         data_key_length_bits=plan.data_key_bits,
     )
-    factory = crypto_factory(policy.key_service)
+    factory = crypto_factory(policy_of(policy).key_service)
     made: FileProperties = factory.file_encryption_properties(_connection(), configuration)
     return made
 

@@ -16,6 +16,7 @@ from sparkcrypt.arrow.reader import Reader, ReadOptions, encode, refuse_unknown_
 from sparkcrypt.arrow.shape import SPARK_SCHEMA, columns_of, make_nullable, spark_json
 from sparkcrypt.arrow.table import GuardedTable, dropped_columns, read_schema
 from sparkcrypt.errors import ConfigError, show
+from sparkcrypt.policy.load import PolicySource, policy_of
 from sparkcrypt.policy.model import READ_MODES, Policy
 from sparkcrypt.schema import property_name, split_dotted
 
@@ -47,7 +48,7 @@ class TableOptions(ReadOptions, total=False):
 
 def open_table(
     path: str | Sequence[str] | None,
-    policy: Policy,
+    policy: PolicySource,
     **options: Unpack[TableOptions],
 ) -> GuardedTable:
     """Open a table by its folder: list its files and read the footer of the first one, but no rows.
@@ -56,7 +57,7 @@ def open_table(
         path: a folder or file, or several folders, such as those of partitions in the metastore: a local path,
             ``file:``, ``hdfs:``, ``s3a:`` or any other location that the native engine opens.  None: the location in
             the table's rule of the policy.
-        policy: the table's policy.
+        policy: the table's policy, or the path of its file.
         options: ``table``, ``tags``, ``properties``, ``schema``, ``principal``, ``settings`` and ``lifetime_seconds``,
             as `TableOptions`; and ``on_denied``.  ``error``: a denied column is an error; ``mask``: denied leaves are
             null, in the partitions where they are denied, and their siblings keep their values; ``drop``: as ``mask``,
@@ -70,6 +71,7 @@ def open_table(
             the policy's access_log is required and cannot be written.
     """
     refuse_unknown_options(TableOptions, options)
+    policy = policy_of(policy)
     on_denied, table, schema = options.get("on_denied"), options.get("table"), options.get("schema")
     if on_denied is not None and on_denied not in READ_MODES:
         raise ConfigError(f"on_denied is {show(on_denied)}; allowed: {', '.join(READ_MODES)}")
@@ -111,7 +113,7 @@ def open_table(
 
 def read_table(
     path: str | Sequence[str] | None,
-    policy: Policy,
+    policy: PolicySource,
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,
     **options: Unpack[TableOptions],
@@ -120,7 +122,7 @@ def read_table(
 
     Args:
         path: as `open_table`.
-        policy: the table's policy.
+        policy: the table's policy, or the path of its file.
         columns: as `GuardedTable.scan`.
         filter: as `GuardedTable.scan`.
         options: further arguments of `open_table`.

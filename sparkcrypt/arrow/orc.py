@@ -36,7 +36,7 @@ from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.files.source import naming, open_source
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.tombstones import reason_of_absence
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.load import PolicySource, policy_of
 from sparkcrypt.schema import join_dotted
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class GuardedOrc:
 
 def open_orc(
     path: str,
-    policy: Policy,
+    policy: PolicySource,
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,
     **options: Unpack[ReadOptions],
@@ -114,7 +114,7 @@ def open_orc(
 
     Args:
         path: a local path, ``file:``, ``hdfs:``, ``s3a:`` or any other location that the native engine opens.
-        policy: names the key service.
+        policy: names the key service; or the path of its file.
         columns: names of top-level columns, in the order wanted; None for all.
         filter: rows for which it is null or false are left out; a masked column is null in it.
         options: ``table``, ``properties``, ``principal``, ``settings`` and ``lifetime_seconds``, as `ReadOptions`; and
@@ -132,6 +132,7 @@ def open_orc(
         StorageError: the file cannot be accessed, or the policy's access_log is required and cannot be written.
     """
     refuse_unknown_options(ReadOptions, options)
+    policy = policy_of(policy)
     on_denied, table = options.get("on_denied", "error"), options.get("table")
     if on_denied not in ("error", "mask"):
         raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, mask")

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -49,6 +49,23 @@ def load_policy(path: str | os.PathLike[str], *, principal: str | None = None) -
         raise ConfigError(f"policy {text}: cannot be read ({reason}); give the path of a policy file") from error
     policy = policy_from_text(content, where=text, base=str(Path(text).absolute().parent))
     return policy.for_principal(principal or find_user())
+
+
+PolicySource: TypeAlias = Policy | str | os.PathLike[str]
+"""What users give as a policy: one that is loaded, or the path of its file."""
+
+
+def policy_of(given: PolicySource) -> Policy:
+    """Return a policy, which is loaded if its path is given.
+
+    Raises:
+        ConfigError: as for ``load_policy``, or it is neither.
+    """
+    if isinstance(given, Policy):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return load_policy(given)
+    raise ConfigError(f"{given!r} is no policy; give the path of a policy file, or what sparkcrypt.load_policy returns")
 
 
 def find_user() -> str:

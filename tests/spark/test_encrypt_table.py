@@ -367,9 +367,9 @@ def test_table_has_the_names_that_spark_gives_it(lake: Lake) -> None:
 
 
 def test_arguments_of_another_kind_are_named(lake: Lake) -> None:
-    """A path in place of a policy, a misspelt option, and a release of Spark that the jar does not fit."""
-    with pytest.raises(ConfigError, match=r"'policy.yaml' is no policy; load it first: sparkcrypt.load_policy"):
-        configure(lake.spark, "policy.yaml")  # type: ignore[arg-type]  # what a newcomer writes
+    """A path without a policy, a misspelt option, and a release of Spark that the jar does not fit."""
+    with pytest.raises(ConfigError, match=r"policy nosuch\.yaml: cannot be read"):
+        configure(lake.spark, "nosuch.yaml")
     with pytest.raises(ConfigError, match=r"option 'paralelism' is not known; allowed: engine, .*parallelism"):
         encrypt_table(lake.spark, "t", lake.policy(), paralelism=3)
     for version in ("3.4.4", "2.4.8", "3.10.0", "nightly"):

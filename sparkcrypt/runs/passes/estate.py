@@ -18,6 +18,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.journal.journal import Journal, has_ended, is_paused
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.store import ListedStore, StateStore, open_state_store
+from sparkcrypt.policy.load import PolicySource, policy_of
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.old_folders.old_folder import Awaiting, count_awaiting_expiry
 from sparkcrypt.runs.old_folders.problems import Problem, Problems
@@ -182,22 +183,22 @@ class EstateStatus:
 
 
 def status(
-    policy: Policy, *, databases: Iterable[str] = (), spark: SparkSession | None = None, fresh: bool = False
+    policy: PolicySource, *, databases: Iterable[str] = (), spark: SparkSession | None = None, fresh: bool = False
 ) -> EstateStatus:
     """Return the state of all tables that the policy's state directory knows, as passes and runs recorded it.
 
     Args:
-        policy: what the tags mean, and where the state directory is.
+        policy: what the tags mean, and where the state directory is; or the path of its file.
         databases: only tables of these databases; all tables and folders by default.
         spark: a classic session; needed only for a fresh scan, and for a state directory that is not on a local disk.
         fresh: scan the tables of the databases, by default of all databases, as a pass with ``dry_run`` does.
 
     Raises:
-        ConfigError: the state directory cannot be used, or a session is needed and none is given.
+        ConfigError: the policy or the state directory cannot be used, or a session is needed and none is given.
         PlanError: a database does not exist, of those that are to be scanned.
         KeyServiceUnavailableError, BridgeError: an error that ended the scan.
     """
-    chosen = tuple(databases)
+    policy, chosen = policy_of(policy), tuple(databases)
     if spark is None and fresh:
         raise ConfigError("a fresh scan needs a session: give spark, or leave fresh out for what is recorded")
     found = None if spark is None or not fresh else scan(spark, policy, chosen)

@@ -21,6 +21,7 @@ from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_pol
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key
 from sparkcrypt.log_lines import log_about
+from sparkcrypt.policy.load import PolicySource, policy_of
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.old_folders.former_homes import describe_move
 from sparkcrypt.runs.old_folders.late_commits import compare_run, problems_of
@@ -503,7 +504,7 @@ def _report_run(job: TableJob, run: CurrentRun, result: RunResult) -> Report:
 def encrypt_table(
     spark: SparkSession,
     table: str | None,
-    policy: Policy,
+    policy: PolicySource,
     *,
     path: str | None = None,
     avro: Schema | None = None,
@@ -515,7 +516,7 @@ def encrypt_table(
     Args:
         spark: a classic session; it will be configured with the policy.
         table: ``db.table``, or None with ``path`` or a saved plan (``plan=``), which names its own.
-        policy: what the tags mean.
+        policy: what the tags mean, or the path of its file.
         path: a bare folder of Parquet or ORC files.
         avro: an Avro schema whose tags are added to the target's tags.
         options: the run's options; single options may be given by name instead (``engine="native"``).
@@ -541,6 +542,7 @@ def encrypt_table(
         table, path = (saved.table, saved.path) if table is None and path is None else (table, path)
     if (table is None) == (path is None):
         raise ConfigError("give either a table or a path")
+    policy = policy_of(policy)
     configure(spark, policy)
     target = find_target(spark, table, path, policy, avro, options.engine)
     if saved is not None:

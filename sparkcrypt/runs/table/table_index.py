@@ -32,6 +32,7 @@ from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import is_hidden, is_within
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
+from sparkcrypt.policy.load import PolicySource, policy_of
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.folder_index import find_store, report_reading
 from sparkcrypt.runs.table.in_use import locations_of_tables
@@ -132,7 +133,7 @@ def open_table_index(spark: SparkSession, name: str, policy: Policy, progress: P
 def index_table(
     spark: SparkSession,
     table: str,
-    policy: Policy,
+    policy: PolicySource,
     *,
     columns: Iterable[str] = (),
     most_values: int = LIST_VALUES,
@@ -143,7 +144,7 @@ def index_table(
     Args:
         spark: a classic session; it is configured with the policy.
         table: ``db.table``.
-        policy: has the folder of stores (``index.location``), and names the keys.
+        policy: has the folder of stores (``index.location``), and names the keys; or the path of its file.
         columns: each ``COL`` or ``COL:KIND…`` with the kinds ``minmax`` (the default), ``values`` and ``bloom``.
         most_values: the maximum number of distinct values of a file in its list.
         false_positives: the false positive rate of Bloom filters.
@@ -155,6 +156,7 @@ def index_table(
         KeyServiceError: a key is denied or not available.
         RunConflictError: another process writes the store.
     """
+    policy = policy_of(policy)
     configure(spark, policy)
     found = open_table_index(spark, table, policy)
     kinds = read_kinds(columns)

@@ -21,6 +21,7 @@ from sparkcrypt.ledger.state.mac import has_mac_key
 from sparkcrypt.ledger.unit import Folder, Unit, list_unit, partition_of
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.load import PolicySource, policy_of
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.difference import Drift, TellShredded, drift_of_summary, find_dark
 from sparkcrypt.runs.table.disposal import find_summaries_above
@@ -99,7 +100,7 @@ class TableVerification(JsonObject, json_names={"plan": None}):
 def verify_table(
     spark: SparkSession,
     table: str | None,
-    policy: Policy,
+    policy: PolicySource,
     *,
     path: str | None = None,
     where: str | None = None,
@@ -113,7 +114,7 @@ def verify_table(
     Args:
         spark: a classic session.
         table: ``db.table``, or None with ``path``.
-        policy: what the tags mean.
+        policy: what the tags mean, or the path of its file.
         path: a bare folder.
         where: a predicate over partition columns.
         manifest: also compare the files with the audit's list of what runs have written: files that were deleted,
@@ -126,8 +127,9 @@ def verify_table(
         PlanError: the table does not exist, or its tags make no plan.
         KeyServiceError: a key of an audit cannot be opened; files whose keys cannot be opened are drift instead.
         VerificationError: an audit was changed or cut, or a swap is not recorded.
-        ConfigError: there is no manifest.
+        ConfigError: there is no manifest, or the policy cannot be read.
     """
+    policy = policy_of(policy)
     if table is not None:
         target: Target = catalog_target(spark, Catalog(spark).table(table), policy, None)
     else:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from sparkcrypt import names
 from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.json_objects import JsonObject
+from sparkcrypt.policy.load import PolicySource, policy_of
 from sparkcrypt.policy.model import READ_MODES, OnDenied, Policy, ReadMode
 from sparkcrypt.spark.jvm.failures import find_carried_error
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, call_static, install_extension, is_connect
@@ -39,7 +40,7 @@ class ReadReport(JsonObject):
 def read_table(
     spark: SparkSession,
     name: str,
-    policy: Policy,
+    policy: PolicySource,
     *,
     on_denied: ReadMode = "error",
     report: Callable[[ReadReport], None] | None = None,
@@ -52,7 +53,7 @@ def read_table(
     Args:
         spark: a classic session.
         name: ``db.table``, or a table of the current database.
-        policy: the table's policy.
+        policy: the table's policy, or the path of its file.
         on_denied: ``error``: a query that touches a column whose key is denied fails; ``mask``: denied leaves are null,
             in the partitions where they are denied, and their siblings keep their values; ``drop``: as ``mask``, and
             top-level columns that are denied in every partition are left out.  A tag whose rule has
@@ -60,13 +61,13 @@ def read_table(
         report: called before anything is read, with the columns that are null because their key is denied or missing.
 
     Raises:
-        ConfigError: on_denied is unknown.
+        ConfigError: on_denied is unknown, or the policy cannot be read.
         KeyAccessDeniedError, KeyNotFoundError: the footer key is denied or missing, so nothing can be read.
         KeyServiceUnavailableError: the key service cannot be asked which keys are denied.
     """
     if on_denied not in READ_MODES:
         raise ConfigError(f"on_denied is {on_denied!r}; allowed: {', '.join(READ_MODES)}")
-    session = _own_session(spark, policy, READ_MODES[on_denied])
+    session = _own_session(spark, policy_of(policy), READ_MODES[on_denied])
     try:
         frame = session.table(name)
     except JVM_ERRORS as error:

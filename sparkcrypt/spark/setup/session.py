@@ -25,6 +25,7 @@ from sparkcrypt import names
 from sparkcrypt.decide.context import parse_policy
 from sparkcrypt.errors import BridgeError, ConfigError
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.load import PolicySource, policy_of
 from sparkcrypt.policy.model import ON_DENIED, OnDenied, Policy, TagRule
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.schema import join_dotted
@@ -203,7 +204,7 @@ _probed: set[str] = set()
 
 def configure(
     spark: SparkSession,
-    policy: Policy,
+    policy: PolicySource,
     *,
     on_denied: OnDenied | None = None,
     strict_projection: bool | None = None,
@@ -217,7 +218,7 @@ def configure(
 
     Args:
         spark: a live session, classic or Connect.
-        policy: from ``load_policy``.
+        policy: the policy, or the path of its file.
         on_denied: ``mask`` gives this session nulls in place of columns whose keys are denied, ``error`` an error; None
             leaves the choice to the session's configuration and the policy's tags.
         strict_projection: True makes it an error to name a column that would be null, False overrides the session's
@@ -226,13 +227,12 @@ def configure(
             the options of ``parquet_options`` do, where no table has a tag or a rule.  On Connect the launch decides.
 
     Raises:
-        ConfigError: the session's settings contradict the policy, or a Connect server was launched with another;
-            nothing was changed.  Or nulls are asked for in a session that was made without the rules for them, or
-            strict_projection is False although the policy requires it.
+        ConfigError: the policy cannot be read, the session's settings contradict it, or a Connect server was launched
+            with another; nothing was changed.  Or nulls are asked for in a session that was made without the rules for
+            them, or strict_projection is False although the policy requires it.
         BridgeError: the jar or its interpreter was not found; the message names the configuration line.
     """
-    if not isinstance(policy, Policy):
-        raise ConfigError(f"{policy!r} is no policy; load it first: sparkcrypt.load_policy('policy.yaml')")
+    policy = policy_of(policy)
     refuse_release(spark.version)
     _refuse_ignoring(spark)
     _refuse_other_stream_protocol(spark)
@@ -270,7 +270,7 @@ def configure(
 
 
 def session(
-    policy: Policy,
+    policy: PolicySource,
     *,
     on_denied: OnDenied | None = None,
     strict_projection: bool | None = None,
@@ -282,7 +282,7 @@ def session(
     otherwise it starts the application.
 
     Args:
-        policy: from ``load_policy``.
+        policy: the policy, or the path of its file.
         on_denied: as for ``configure``.
         strict_projection: as for ``configure``.
         builder: starts the application if no session is active; ``SparkSession.builder`` by default.
@@ -290,7 +290,7 @@ def session(
     Raises:
         ConfigError, BridgeError: as ``configure``.
     """
-    living = SparkSession.getActiveSession()
+    policy, living = policy_of(policy), SparkSession.getActiveSession()
     if living is None:
         starting = (builder or SparkSession.builder).config("spark.jars", str(jar_path()))
         created = starting.config("spark.sql.extensions", names.EXTENSIONS_CLASS).getOrCreate()

@@ -12,6 +12,7 @@ from sparkcrypt.errors import PlanError
 from sparkcrypt.keys.sealed_history import SealedHistories
 from sparkcrypt.names import REQUIRE_ENCRYPTION, TAGS_PREFIX
 from sparkcrypt.plan import EncryptionPlan, build_plan, compare_tags
+from sparkcrypt.policy.load import PolicySource, policy_of
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import ColumnIndex, Schema, join_dotted, schema_from_spark
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -63,19 +64,20 @@ def _advise(table: Table, name: str, value: str) -> str:
     return f"; set it with `sparkcrypt tags set {table.full_name} {name[len(TAGS_PREFIX) :]} {value.strip()}`"
 
 
-def plan_table(spark: SparkSession, name: str, policy: Policy, *, avro: Schema | None = None) -> EncryptionPlan:
+def plan_table(spark: SparkSession, name: str, policy: PolicySource, *, avro: Schema | None = None) -> EncryptionPlan:
     """Return the plan of a table: every leaf column with its key and the reason.
 
     Args:
         spark: a classic session.
         name: ``table`` or ``database.table``.
-        policy: the policy, which defines the tags.
+        policy: the policy, which defines the tags, or the path of its file.
         avro: an Avro schema whose tags are united with the table's own.
 
     Raises:
+        ConfigError: the policy cannot be read.
         PlanError: there is no such table, or no plan for its tags; the message names every problem of the schema.
     """
-    return plan_of(spark, Catalog(spark).table(name), policy, avro=avro)
+    return plan_of(spark, Catalog(spark).table(name), policy_of(policy), avro=avro)
 
 
 def plan_of(spark: SparkSession, table: Table, policy: Policy, *, avro: Schema | None = None) -> EncryptionPlan:

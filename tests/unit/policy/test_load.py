@@ -9,7 +9,7 @@ import pytest
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.build import policy_from_canonical
-from sparkcrypt.policy.load import MAX_BYTES, load_policy, policy_from_text
+from sparkcrypt.policy.load import MAX_BYTES, load_policy, policy_from_text, policy_of
 from sparkcrypt.policy.model import Policy
 
 GOOD = """version: 1
@@ -512,3 +512,15 @@ tags: {pii: {key: pii}, Fin: {key: fin}, fin: {key: fin}}
     wanted = {"pii": "pii", "PII": "pii", "Fin": "Fin", "fin": "fin", "FIN": None, "x": None}
     found = {name: policy.find_tag(name) for name in wanted}
     assert {name: rule and rule.name for name, rule in found.items()} == wanted
+
+
+def test_a_policy_is_taken_as_it_is_or_by_its_path(tmp_path: Path) -> None:
+    """A path of either kind is loaded, a policy is the same object, and anything else is named."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(GOOD)
+    loaded = policy_of(file)
+    assert (policy_of(str(file)), policy_of(loaded) is loaded) == (loaded, True)
+    with pytest.raises(ConfigError, match=r"nosuch\.yaml: cannot be read"):
+        policy_of(tmp_path / "nosuch.yaml")
+    with pytest.raises(ConfigError, match=r"None is no policy; give the path of a policy file"):
+        policy_of(None)  # type: ignore[arg-type]  # what a caller without types may give
