@@ -114,11 +114,8 @@ def run_tutorial(tmp_path: Path, python: Path, environment: dict[str, str]) -> N
     path = f"{python.parent}{os.pathsep}{environment['PATH']}"
     environment = {**environment, "PATH": path, "SPARK_CONF_DIR": str(conf)}
     steps = blocks()
-    assert [language for language, _ in steps] == ["yaml", "sh", "sh", "sh", "python", "python"]
+    assert [language for language, _ in steps] == ["sh", "sh", "sh", "sh", "python", "python"]
     for language, text in steps:
-        if language == "yaml":
-            (tmp_path / "policy.yaml").write_text(text)
-            continue
         command = ["bash", "-euo", "pipefail", "-c", text] if language == "sh" else [str(python), "-c", text]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr[-4000:]}"

@@ -15,6 +15,7 @@ from sparkcrypt.cli.runs.shred import shred
 from sparkcrypt.cli.runs.status import status
 from sparkcrypt.cli.setup.batch import batch
 from sparkcrypt.cli.setup.doctor import conf, doctor, jobs
+from sparkcrypt.cli.setup.init import init
 from sparkcrypt.cli.setup.keys import keys
 from sparkcrypt.cli.tables.access import access
 from sparkcrypt.cli.tables.audit import audit, audit_access
@@ -25,7 +26,7 @@ from sparkcrypt.cli.tables.tags import tags
 from sparkcrypt.cli.tables.verify import verify
 
 SECTIONS = {
-    "Set up": ("doctor", "keys", "conf", "jobs"),
+    "Set up": ("init", "keys", "doctor", "conf", "jobs"),
     "Tag and encrypt": ("tags", "plan", "encrypt", "verify"),
     "Keep up": ("backfill", "rotate", "shred", "index", "batch"),
     "Look and prove": ("status", "access", "audit", "lineage"),
@@ -43,8 +44,9 @@ def cli() -> None:
     of commands without --policy; SPARKCRYPT_LOG=json makes each line on stderr a JSON object.
 
     Examples:
+      sparkcrypt init
       export SPARKCRYPT_POLICY=policy.yaml
-      sparkcrypt keys create footer pii
+      sparkcrypt keys create footer audit pii
       sparkcrypt tags set sales.customers ssn pii
       sparkcrypt doctor --table sales.customers
       sparkcrypt encrypt --table sales.customers
@@ -60,6 +62,7 @@ _COMMANDS = (
     doctor,
     encrypt,
     index,
+    init,
     inspect,
     jobs,
     keys,
