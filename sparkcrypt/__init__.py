@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparkcrypt.runs.table.table_index import index_table
     from sparkcrypt.runs.table.verify import verify_table
     from sparkcrypt.spark.setup.options import parquet_options
-    from sparkcrypt.spark.setup.read import declassify, read_table, skipping_report
+    from sparkcrypt.spark.setup.read import declassify, read_table, skipping_report, tag
     from sparkcrypt.spark.setup.session import configure, masked_columns, session
     from sparkcrypt.spark.tables.planning import plan_table
 
@@ -42,6 +42,7 @@ _HOMES = {
     "session": "sparkcrypt.spark.setup.session",
     "skipping_report": "sparkcrypt.spark.setup.read",
     "status": "sparkcrypt.runs.passes.estate",
+    "tag": "sparkcrypt.spark.setup.read",
     "verify_table": "sparkcrypt.runs.table.verify",
 }
 
@@ -63,6 +64,7 @@ __all__ = [
     "session",
     "skipping_report",
     "status",
+    "tag",
     "verify_table",
 ]
 

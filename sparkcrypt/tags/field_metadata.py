@@ -14,10 +14,22 @@ from typing import Any
 
 from sparkcrypt import names
 from sparkcrypt.errors import PlanError
-from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path, join_dotted, schema_from_spark, tags_from_metadata
+from sparkcrypt.schema import (
+    ELEMENT,
+    KEY,
+    VALUE,
+    ColumnIndex,
+    Path,
+    join_dotted,
+    schema_from_spark,
+    tags_from_metadata,
+)
 
 LINEAGE = "lineage"
 """The name of the note in a field's metadata; jars/extension/lineage/Lineage.java writes it."""
+
+_SHOWN = 12
+"""Number of columns that a message names."""
 
 Origins = tuple[tuple[str, str], ...]
 """Tagged columns: (table, or the folder that was read; dotted path of a leaf).
@@ -188,6 +200,43 @@ def unknown_metadata(metadata: Mapping[str, Any]) -> list[str]:
     """
     known = known_metadata(metadata)
     return [name for name in metadata if name not in known and not _is_left_out(name)]
+
+
+def add_tags(document: str, tags_by_path: Mapping[Path, Iterable[str]]) -> str:
+    """Return a Spark schema in JSON with further tags in the metadata of its fields; tags that are there stay.
+
+    Elements, keys and values have no metadata, nor has what is in a user-defined type: their tags are put on the field
+    that they are in.
+
+    Raises:
+        PlanError: the schema has no such column, or several that differ only by case.
+    """
+    index, schema = ColumnIndex(schema_from_spark(document)), json.loads(document)
+    fields_by_path = dict(_walk_own_fields(schema, ()))
+    for wanted, tags in tags_by_path.items():
+        found = index.find(wanted)
+        if len(found) != 1:
+            names_of = [join_dotted(path) for path in found or fields_by_path]
+            why = "is the name of several columns" if found else "is not a column"
+            raise PlanError(f"{join_dotted(wanted)!r} {why}; allowed: {', '.join(names_of[:_SHOWN])}")
+        path = found[0]
+        while path not in fields_by_path:
+            path = path[:-1]
+        metadata = fields_by_path[path].setdefault("metadata", {})
+        before = tags_from_metadata(metadata.get("tags"), join_dotted(path))
+        metadata["tags"] = list(dict.fromkeys((*before, *tags)))
+    return json.dumps(schema)
+
+
+def _walk_own_fields(kind: Any, above: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the logical path of each field of a type, and the field itself."""
+    if isinstance(kind, Mapping):
+        for field in kind.get("fields", ()):
+            path = (*above, field["name"])
+            yield path, field
+            yield from _walk_own_fields(field["type"], path)
+        for key, name in _INNER.items():
+            yield from _walk_own_fields(kind.get(key), (*above, name))
 
 
 def walk_fields(kind: Any, above: Path = ()) -> Iterator[tuple[Path, Any, Mapping[str, Any]]]:

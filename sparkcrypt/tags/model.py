@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import PlanError, show
 from sparkcrypt.names import HISTORY_PREFIX, MASKED_TAG, TAGS_PREFIX
-from sparkcrypt.schema import Path, Schema, join_dotted, property_name, split_dotted
+from sparkcrypt.schema import Path, Schema, join_dotted, property_name, split_dotted, tags_from_metadata
 
 Source = Literal["schema metadata", "table property", "avro schema", "overlay"]
 SOURCES: tuple[Source, ...] = ("schema metadata", "table property", "avro schema", "overlay")
+
+
+ColumnTags: TypeAlias = Mapping[str, str | Iterable[str]]
+"""Tags as users write them: dotted column path -> a tag, several with commas, or several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,23 @@ def tags_of_overlay(overlay: Mapping[str, tuple[str, ...]]) -> tuple[TaggedColum
 def tags_of_avro(schema: Schema) -> tuple[TaggedColumn, ...]:
     """Return the tagged columns of a schema that came from Avro."""
     return tags_of_schema(schema, "avro schema")
+
+
+def given_tags(tags: ColumnTags | None, avro: Schema | None) -> dict[Path, tuple[str, ...]]:
+    """Return column path -> tags, of those that a user wrote and of those of an Avro schema.
+
+    Raises:
+        PlanError: there is no tag at all, or none for a column, or what is given as tags of a column is none.
+    """
+    found = {} if avro is None else {column.path: column.tags for column in tags_of_avro(avro)}
+    for column, names in (tags or {}).items():
+        path, own = split_dotted(column), tags_from_metadata(names if isinstance(names, str) else [*names], column)
+        if not own:
+            raise PlanError(f"column {column}: no tag is given; leave it out, or give one, such as 'pii'")
+        found[path] = tuple(dict.fromkeys((*found.get(path, ()), *own)))
+    if not found:
+        raise PlanError("no tag is given; allowed: {'email': 'pii'}, or avro=… with a schema that has confluent:tags")
+    return found
 
 
 def unite_tags(

@@ -1,4 +1,4 @@
-"""What users call in a session under a policy: a table read, tags taken off a column, and a report on skipped files."""
+"""What users call in a session under a policy: tables read, tags put on or taken off, a report on skipped files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from sparkcrypt import names
 from sparkcrypt.errors import ConfigError, PlanError, show
@@ -20,6 +21,10 @@ from sparkcrypt.spark.jvm.failures import find_carried_error
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, call_static, install_extension, is_connect
 from sparkcrypt.spark.jvm.jar import bring_jar
 from sparkcrypt.spark.setup.session import configure, masked_columns
+from sparkcrypt.spark.tables.table import quote_name
+from sparkcrypt.spark.tables.tagging import AvroSource, avro_of
+from sparkcrypt.tags.field_metadata import add_tags
+from sparkcrypt.tags.model import ColumnTags, given_tags
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -96,6 +101,33 @@ def _own_session(spark: SparkSession, policy: Policy, mode: OnDenied) -> SparkSe
         beside[policy.canonical(), mode] = session
     session.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
     return session
+
+
+def tag(frame: DataFrame, tags: ColumnTags | None = None, *, avro: AvroSource | None = None) -> DataFrame:
+    """Return a frame whose columns have tags, so that already the first write of it is encrypted, and keeps them.
+
+    Tags that its columns have stay.  Those of elements, keys and values of an array or map are put on the field that
+    has them, since Spark has no place for them there.
+
+    Example: ``sparkcrypt.tag(frame, {"email": "pii"}).write.saveAsTable("sales.customers")``
+
+    Args:
+        frame: a frame of a session under a policy.
+        tags: dotted column path -> a tag, or several.
+        avro: an Avro schema whose ``confluent:tags`` are put on the columns too: the path or URI of its file.
+
+    Raises:
+        PlanError: the frame has no such column, no tag is given, or the Avro schema cannot be read.
+    """
+    given = given_tags(tags, None if avro is None else avro_of(frame.sparkSession, avro))
+    fields = StructType.fromJson(json.loads(add_tags(frame.schema.json(), given))).fields
+    tagged: dict[str, Column] = {}
+    for field, before in zip(fields, frame.schema.fields, strict=True):
+        if field != before:
+            column = F.col(quote_name(field.name))
+            column = column if field.dataType == before.dataType else column.cast(field.dataType)  # tags inside of it
+            tagged[field.name] = column.alias(field.name, metadata=field.metadata)
+    return frame.withColumns(tagged)
 
 
 def declassify(column: Column | str, reason: str) -> Column:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -22,6 +23,7 @@ from sparkcrypt.keys.ids import decode_key_id, encode_key_id
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.sealed_history import SealedHistories, Unwrap, seal_history
 from sparkcrypt.names import REQUIRE_ENCRYPTION, RULE_MARK
+from sparkcrypt.paths import is_local, local_path
 from sparkcrypt.policy.model import PLAINTEXT, Policy, TableRule, TagRule, normalized_table
 from sparkcrypt.schema import Path, Schema, fold, join_dotted, schema_from_spark, split_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -31,7 +33,7 @@ from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.remembered_names import remember_name
 from sparkcrypt.spark.tables.table import Table
-from sparkcrypt.tags.avro import schema_from_avro
+from sparkcrypt.tags.avro import read_avro_file, schema_from_avro
 from sparkcrypt.tags.model import (
     TaggedColumn,
     history_of_properties,
@@ -43,6 +45,8 @@ from sparkcrypt.tags.model import (
 )
 
 _LOG = logging.getLogger(__name__)
+AvroSource: TypeAlias = Schema | str | os.PathLike[str]
+"""What users give as an Avro schema: one that was read, or the path or URI of an .avsc file."""
 AVRO_LITERAL, AVRO_URL = "avro.schema.literal", "avro.schema.url"
 AVRO_NONE = "none"
 
@@ -76,6 +80,18 @@ def read_avro(spark: SparkSession, url: str) -> Schema:
         return schema_from_avro(files.read(url).decode("utf-8"), where=url)
     except UnicodeDecodeError as error:
         raise PlanError(f"Avro schema {url}: is not UTF-8 text") from error
+
+
+def avro_of(spark: SparkSession, given: AvroSource) -> Schema:
+    """Return an Avro schema, which is read if its path or URI is given.
+
+    Raises:
+        PlanError: as ``read_avro``.
+    """
+    if isinstance(given, Schema):
+        return given
+    place = os.fspath(given)
+    return read_avro_file(local_path(place)) if is_local(place) else read_avro(spark, place)
 
 
 def set_tags(
