@@ -371,7 +371,7 @@ def test_arguments_of_another_kind_are_named(lake: Lake) -> None:
     with pytest.raises(ConfigError, match=r"policy nosuch\.yaml: cannot be read"):
         configure(lake.spark, "nosuch.yaml")
     with pytest.raises(ConfigError, match=r"option 'paralelism' is not known; allowed: engine, .*parallelism"):
-        encrypt_table(lake.spark, "t", lake.policy(), paralelism=3)
+        encrypt_table(lake.spark, "t", lake.policy(), paralelism=3)  # type: ignore[call-arg]  # misspelt on purpose
     for version in ("3.4.4", "2.4.8", "3.10.0", "nightly"):
         if version == "3.10.0":
             refuse_release(version)

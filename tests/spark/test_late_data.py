@@ -14,7 +14,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
 from sparkcrypt.runs.keys.find_shreddable import Selection
 from sparkcrypt.runs.passes.passes import backfill
-from sparkcrypt.runs.rewrite.options import ENGINES
+from sparkcrypt.runs.rewrite.options import ENGINES, Engine
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.shredding import AUDIT, KEYS, OLD, by_key, make_table_of_months, plan_shredding
 from tests.spark.support import Lake, data_files, encrypted_columns, key_service, refusal, retriever
@@ -90,7 +90,7 @@ def test_readers_believe_the_late_key_in_late_months_alone(lake: Lake, policy: P
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_run_gives_late_files_the_late_key(lake: Lake, policy: Policy, engine: str) -> None:
+def test_run_gives_late_files_the_late_key(lake: Lake, policy: Policy, engine: Engine) -> None:
     """A plaintext file that came for a shredded month; what has a late key keeps it when its file is written anew."""
     with lake.stranger() as stranger:
         stranger.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")

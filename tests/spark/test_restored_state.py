@@ -19,6 +19,7 @@ from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.past_run import past_runs
 from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
+from sparkcrypt.runs.rewrite.options import Engine
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock
@@ -78,7 +79,7 @@ def test_state_of_the_middle_of_a_run_loses_nothing(
     copies: dict[str, Path],
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
-    engine: str,
+    engine: Engine,
 ) -> None:
     """A state directory that is restored from a copy taken during a run, and the same command: every row is there."""
     policy, before = made(lake, kind)
@@ -97,7 +98,7 @@ def test_state_of_the_middle_of_a_run_loses_nothing(
 
 
 @pytest.mark.parametrize(("kind", "engine"), CASES)
-def test_journal_that_lost_its_end_loses_nothing(lake: Lake, clock: Clock, kind: str, engine: str) -> None:
+def test_journal_that_lost_its_end_loses_nothing(lake: Lake, clock: Clock, kind: str, engine: Engine) -> None:
     """Whether 1, 2 or 6 records are cut off the log of a finished run, the same command leaves every row there."""
     policy, before = made(lake, kind)
     encrypt_table(lake.spark, "t", policy, engine=engine)

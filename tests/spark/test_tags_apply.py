@@ -144,7 +144,7 @@ def test_a_run_puts_the_rule_in_place(lake: Lake) -> None:
     policy = lake.policy(tables=f"  {lake.database}.t: {{require_encryption: true, tags: {{email: pii}}}}\n")
     table = Catalog(lake.spark).table("t")
     assert rule_lines(lake.spark, table, policy) == ("a UUID", "encryption required", "email: pii")
-    encrypt_table(lake.spark, "t", policy, engine="native", adopt=frozenset({"plaintext"}))
+    encrypt_table(lake.spark, "t", policy, engine="native", adopt=True)
     table = Catalog(lake.spark).table("t")
     assert rule_lines(lake.spark, table, policy) == ()
     assert rule_lines(lake.spark, table, replace(policy, tables=())) == ()

@@ -19,7 +19,7 @@ from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.plan import plan_target
-from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.options import Engine, RunOptions
 from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.planning import find_tags_without_effect
@@ -149,7 +149,7 @@ def test_tags_without_effect_are_named(lake: Lake) -> None:
 
 
 MORE = "formats: [parquet, orc]\nindex: {location: indexes/}\n"
-CASES = {
+CASES: dict[str, tuple[str, str, Engine]] = {
     "managed": ("parquet", "", "native"),
     "partitioned": ("parquet", "PARTITIONED BY (p)", "native"),
     "by rows": ("parquet", "PARTITIONED BY (p)", "spark"),

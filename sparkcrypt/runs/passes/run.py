@@ -34,7 +34,7 @@ from sparkcrypt.runs.passes.run_events import events_of_run
 from sparkcrypt.runs.passes.units import Surveyed, UnitWork, survey_units
 from sparkcrypt.runs.rewrite.context import RunContext
 from sparkcrypt.runs.rewrite.moved_files import MOVED_NOTE, refuse_other_file_systems
-from sparkcrypt.runs.rewrite.options import Engine, RunOptions
+from sparkcrypt.runs.rewrite.options import Engine, RunKeywords, RunOptions
 from sparkcrypt.runs.rewrite.recover import Recovered, recover
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.schedule import Budget, FailedUnit, Progressed, order_units, work_through
@@ -56,6 +56,7 @@ from sparkcrypt.tags.model import history_property
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,7 +510,7 @@ def encrypt_table(
     path: str | None = None,
     avro: Schema | None = None,
     options: RunOptions | None = None,
-    **named: Any,
+    **named: Unpack[RunKeywords],
 ) -> Report:
     """Encrypt the files of a table or folder by its tags; units whose files all match the plan are left unchanged.
 
@@ -520,7 +521,7 @@ def encrypt_table(
         path: a bare folder of Parquet or ORC files.
         avro: an Avro schema whose tags are added to the target's tags.
         options: the run's options; single options may be given by name instead (``engine="native"``).
-        **named: single options by their names in ``RunOptions``.
+        **named: single options by their names in `RunOptions`.
 
     Returns:
         The report.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.plan import EncryptionPlan
@@ -15,6 +15,31 @@ from sparkcrypt.runs.table.progress import Progress
 
 Engine = Literal["native", "spark"]
 ENGINES: tuple[Engine, ...] = ("native", "spark")
+
+
+class RunKeywords(TypedDict, total=False):
+    """The fields of `RunOptions` by name, for functions that take single options as keyword arguments."""
+
+    engine: Engine
+    where: str | None
+    output: str | None
+    exclusive: bool
+    dry_run: bool
+    adopt: bool
+    allow_decrypt: bool
+    resume: str
+    move_old: bool
+    keep_going: bool
+    parallelism: int
+    rewrap: bool
+    rotate_key: str | None
+    rotate_to: int | None
+    rotate_from: str | None
+    purge: bool
+    home: bool
+    progress: Progress | None
+    on_plan: Callable[[EncryptionPlan], None]
+    on_failure: Callable[[Report], None]
 
 
 @dataclass(frozen=True, slots=True)
