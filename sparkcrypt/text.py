@@ -10,6 +10,8 @@ UTC_TIME = "%Y-%m-%dT%H:%M:%SZ"
 """Times in reports, records and descriptions of keys: ISO 8601 in UTC, in whole seconds."""
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What controls a terminal or the direction of text, without line feeds and tabs, which texts for people have."""
+SHOWN = 20
+"""Number of lines of one kind that a text has."""
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -79,6 +81,39 @@ def age_of(text: str | None, now: datetime) -> str:
 def replace_controls(text: str) -> str:
     """Return a text without characters that would control a terminal, such as a file's name may have."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class Printable:
+    """A result whose ``str()`` is the text that commands print of it, as notebooks show it too."""
+
+    __slots__ = ()
+
+    def to_text(self) -> str:
+        """Return it as text, without a line feed at its end."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return replace_controls(self.to_text())
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def cut_lines(lines: Sequence[str], indent: str = "") -> list[str]:
+    """Return the first of many lines, and a last one with the number of the others."""
+    more = len(lines) - SHOWN
+    return [*lines[:SHOWN], *([f"{indent}… and {more:,} more; --json lists all"] if more > 0 else [])]
+
+
+def align_table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent: str = "") -> str:
+    """Return rows as lines with aligned columns; None is printed as a dash."""
+    cells = [
+        ["-" if cell is None else re.sub(r"[\n\t]", "\N{REPLACEMENT CHARACTER}", str(cell)) for cell in row]
+        for row in ([head, *rows] if head else rows)
+    ]
+    return "\n".join(indent + line for line in align_rows(cells))
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -12,7 +12,7 @@ from sparkcrypt.cli.frame.command import Group
 from sparkcrypt.cli.runs.backfill import backfill
 from sparkcrypt.cli.runs.rotate import rotate
 from sparkcrypt.cli.runs.shred import shred
-from sparkcrypt.cli.runs.status import status
+from sparkcrypt.cli.runs.status import lineage, status
 from sparkcrypt.cli.setup.batch import batch
 from sparkcrypt.cli.setup.doctor import conf, doctor, jobs
 from sparkcrypt.cli.setup.init import init
@@ -20,7 +20,6 @@ from sparkcrypt.cli.setup.keys import keys
 from sparkcrypt.cli.tables.access import access
 from sparkcrypt.cli.tables.audit import audit, audit_access
 from sparkcrypt.cli.tables.encrypt import encrypt
-from sparkcrypt.cli.tables.lineage import lineage
 from sparkcrypt.cli.tables.plan import plan
 from sparkcrypt.cli.tables.tags import tags
 from sparkcrypt.cli.tables.verify import verify

@@ -16,7 +16,7 @@ from sparkcrypt.policy.model import FooterMode, Policy, TableRule, TagRule
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.schema import ColumnIndex, Leaf, Node, Path, Schema, fold, join_dotted
 from sparkcrypt.tags.model import SOURCES, TaggedColumn
-from sparkcrypt.text import align_rows
+from sparkcrypt.text import Printable, align_rows
 
 Action = Literal["encrypt", "footer_key", "plaintext"]
 
@@ -74,7 +74,7 @@ class ColumnPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class EncryptionPlan:
+class EncryptionPlan(Printable):
     """Every leaf column of a table, or of one file, with its key; equal inputs in any order give equal plans.
 
     ``without_effect`` has a line for each property of the table that looks like a tag and is not read as one.
@@ -163,6 +163,10 @@ class EncryptionPlan:
             "without_effect": list(self.without_effect),
             "in_clear": list(self.in_clear),
         }
+
+    def to_text(self) -> str:
+        """Return the plan as a text table; see `table_text`."""
+        return self.table_text()
 
     def table_text(self) -> str:
         """Return the plan as a text table, encrypted columns first: column path, tags, their origin, key id, why."""

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.cli.runs.past_runs import expire
-from sparkcrypt.cli.tables.plan import plan_text
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
@@ -72,7 +71,7 @@ def test_unit_is_refused_before_anything_is_staged(lake: Lake, kind: str) -> Non
     found = the_plan(lake, policy)
     assert list(found.to_dict()["held"]) == [unit]
     for name in ("/_checkpoint", "/.backup", "/_README"):
-        assert f"t{'' if kind == 'managed' else '/p=0'}{name}" in plan_text(found).partition("held: ")[2]
+        assert f"t{'' if kind == 'managed' else '/p=0'}{name}" in found.to_text().partition("held: ")[2]
     amount = {"files": len(data_files(folder)), "bytes": found.surveys[0].total_bytes}
     assert found.report.planned[0]["actions"] == {"quarantine": amount}
     with pytest.raises(VerificationError, match=r"/\.backup, .*/_README, .*/_checkpoint: lies beside data"):
@@ -181,7 +180,7 @@ def test_files_of_writers_stay_behind(lake: Lake, kind: str) -> None:
     assert list(folder.glob(".*.crc"))
     found = the_plan(lake, policy)
     kinds = {difference.file.rpartition("/")[2]: difference.kind for difference in found.drift}
-    assert kinds["_metadata"] == "summary_file" and "leave out 1" in plan_text(found)
+    assert kinds["_metadata"] == "summary_file" and "leave out 1" in found.to_text()
     assert found.to_dict()["files_matching"] == 0 and not found.to_dict()["held"]
     assert "summary_file" in {difference.kind for difference in verify_table(lake.spark, "t", policy).drift}
     report = encrypt_table(lake.spark, "t", policy)
@@ -213,6 +212,6 @@ def test_summary_above_partitions_is_named_until_it_is_gone(lake: Lake) -> None:
     assert report.outcome == "done" and any("_metadata: a summary of footers" in text for text in report.warnings)
     found, checked = the_plan(lake, policy), verify_table(lake.spark, "t", policy)
     assert [difference.kind for difference in (*found.drift, *checked.drift)] == ["summary_file"] * 2
-    assert (found.exit_code, checked.ok) == (2, False) and f"{above}: a summary of footers" in plan_text(found)
+    assert (found.exit_code, checked.ok) == (2, False) and f"{above}: a summary of footers" in found.to_text()
     above.unlink()
     assert the_plan(lake, policy).exit_code == 0 and verify_table(lake.spark, "t", policy).ok

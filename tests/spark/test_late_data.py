@@ -8,7 +8,6 @@ import pytest
 
 import sparkcrypt.arrow
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.cli.runs.shred import shred_plan_text
 from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
@@ -123,7 +122,7 @@ def test_plan_lists_late_data_and_shreds_them_by_their_own_retention(lake: Lake,
     assert by_key(plan) == {}
     (late,) = plan.to_dict()["late_data"]
     assert (late["key_id"], late["tags"], late["tables"][0]["partitions"]) == (LATE, ["contact"], [f"d={LATE_DAY}"])
-    assert f"late data under key '{LATE}' (its retention is over on 20" in shred_plan_text(plan)
+    assert f"late data under key '{LATE}' (its retention is over on 20" in plan.to_text()
     later = by_key(plan_shredding(lake, policy, "t", as_of=datetime(2031, 1, 1, tzinfo=timezone.utc)))
     assert (later[LATE].refused, later[LATE].defeated_by) == ((), ())
     assert later[LATE].dark[0].rows == 1

@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import functions as F
 
 import sparkcrypt
-from sparkcrypt.cli.tables.lineage import lineage_text
 from sparkcrypt.policy.model import DeclassifyRule, Policy
 from sparkcrypt.runs.keys.shredding_plan import Export
 from sparkcrypt.runs.passes.lineage import trace_lineage
@@ -272,7 +271,7 @@ def test_lineage_and_exports_go_by_leaves(lake: Lake) -> None:
     }
 
     traced = trace_lineage(lake.spark, policy, tables=["whole", "second", "made"])
-    text = lineage_text(traced).replace(f"{lake.database}.", "")
+    text = traced.to_text().replace(f"{lake.database}.", "")
     assert f"  p.email (pii) <- people.{MAIL}\n" in text
     assert f"  p.phones.list.element.number (fin) <- people.{NUMBER}\n" in text
     assert "  numbers.list.element (fin) <- whole.p.phones.list.element.number\n" in text

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.cli.runs.shred import shred_plan_text
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.ledger.audit.key_audit import key_audit
@@ -52,7 +51,7 @@ def test_months_past_retention_are_due(lake: Lake) -> None:
     assert by_key(plan_shredding(lake, policy, "t")) == by_key(plan_shredding(lake, policy))
     plan = plan_shredding(lake, policy)
     assert (plan.tables, plan.files) == (1, 4)
-    assert "looked at 1 table of the catalog, 4 files" in shred_plan_text(plan)
+    assert "looked at 1 table of the catalog, 4 files" in plan.to_text()
     keys = by_key(plan)
     assert (list(keys), plan.exit_code, plan.head) == ([OLD, NEXT], 2, "none")
     (dark,) = keys[OLD].dark
@@ -212,8 +211,9 @@ def test_known_exports_are_named(lake: Lake, tmp_path: Path) -> None:
     }
     assert all(export.count for export in key.exports)
     assert key.to_dict()["exports"][0]["place"] == mail
-    assert f"known export: {mail} came from {email}: under key 'pii'" in shred_plan_text(
-        plan_shredding(lake, policy, "t", "same", "copy", "far")
+    assert (
+        f"known export: {mail} came from {email}: under key 'pii'"
+        in plan_shredding(lake, policy, "t", "same", "copy", "far").to_text()
     )
 
 

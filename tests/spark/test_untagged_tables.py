@@ -10,8 +10,6 @@ import pytest
 import sparkcrypt
 from sparkcrypt import encrypt_table, index_table, verify_table
 from sparkcrypt.arrow import read_table
-from sparkcrypt.cli.frame.pass_text import pass_text
-from sparkcrypt.cli.tables.plan import plan_text
 from sparkcrypt.errors import SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.rotate import rotate_key
@@ -62,7 +60,7 @@ def test_untagged_table_is_an_outcome_of_its_own(lake: Lake) -> None:
     for name in ("plain", "public"):
         made = planned(lake, policy, name)
         assert (made.outcome, made.to_dict()["outcome"], made.exit_code) == ("untagged", "untagged", 0)
-        assert "none of its 3 columns has a tag" in plan_text(made) and "match" not in plan_text(made)
+        assert "none of its 3 columns has a tag" in made.to_text() and "match" not in made.to_text()
         found = verify_table(lake.spark, name, policy)
         assert (found.untagged, found.to_dict()["verified"], found.authenticated) == (True, False, "nothing")
     report = encrypt_table(lake.spark, "public", policy)
@@ -71,7 +69,7 @@ def test_untagged_table_is_an_outcome_of_its_own(lake: Lake) -> None:
         done = passed(lake, policy)
         assert [table.table for table in done.tables if table.untagged] == [lake.name("plain"), lake.name("public")]
         assert (done.totals()["untagged"], done.exit_code) == (2, 0)
-        assert f"untagged, so nothing in them is encrypted: {lake.name('plain')}" in pass_text(done)
+        assert f"untagged, so nothing in them is encrypted: {lake.name('plain')}" in done.to_text()
     assert not verify_table(lake.spark, "secret", policy).untagged
 
 
@@ -96,7 +94,7 @@ def test_nothing_is_decrypted_without_consent(lake: Lake, taken_away: Any) -> No
     if taken_away is declared_plaintext:
         set_tags(lake.spark, "u", {"email": ["fin"]}, changed)
     dry = passed(lake, changed, dry_run=True)
-    assert "without --allow-decrypt" in pass_text(dry)
+    assert "without --allow-decrypt" in dry.to_text()
     report = passed(lake, changed)
     t, u = report.tables
     assert (report.exit_code, t.outcome, t.untagged, u.outcome) == (74, "incomplete", False, "done")
@@ -141,9 +139,9 @@ def test_tags_without_effect_are_named(lake: Lake) -> None:
     assert "its format is csv, so its tags would encrypt nothing" in told["v"]
     assert "column mail is tagged pii" in told["w"]
     assert "is not read: a tag's name begins with parquet.sparkcrypt.tags." in told["x"]
-    assert planned(lake, policy).outcome == "untagged" and "tag without effect: " in plan_text(planned(lake, policy))
+    assert planned(lake, policy).outcome == "untagged" and "tag without effect: " in planned(lake, policy).to_text()
     assert any("stands in TBLPROPERTIES" in text for text in encrypt_table(lake.spark, "t", policy).warnings)
-    text = pass_text(passed(lake, policy, dry_run=True))
+    text = passed(lake, policy, dry_run=True).to_text()
     for part in ("stands in TBLPROPERTIES", "its format is csv", "failed: " + lake.name("w"), "is not read"):
         assert part in text
 
@@ -192,7 +190,7 @@ def test_files_of_no_bytes_hold_up_nothing(lake: Lake, case: str) -> None:
     planned = plan_target(lake.spark, catalog_target(lake.spark, Catalog(lake.spark).table("t"), policy, None), policy)
     assert planned.exit_code == 2 and not planned.report.quarantined
     assert planned.to_dict()["empty_files"] == [f"file:{file}" for file in empty]
-    assert f"0 bytes, which hold no row and are left out: file:{empty[0]}" in plan_text(planned)
+    assert f"0 bytes, which hold no row and are left out: file:{empty[0]}" in planned.to_text()
     run = encrypt_table(lake.spark, "t", policy, engine=engine)
     assert run.outcome == "done" and not run.quarantined
     rollback_run(lake.spark, "t", policy, run.run_id)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -12,10 +10,9 @@ import click
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.log_lines import log_form, log_line
 from sparkcrypt.spark.setup.command_session import print_error_line
-from sparkcrypt.text import CONTROLS, align_rows, replace_controls
+from sparkcrypt.text import CONTROLS, SHOWN, align_table, cut_lines, replace_controls
 
-SHOWN = 20
-"""Number of lines of one kind that a text has."""
+__all__ = ["SHOWN", "align_table", "cut_lines", "encode_json", "say", "show"]
 
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
@@ -61,18 +58,3 @@ def _print(text: str) -> None:
         printed = False
     if not printed:
         click.echo(text, err=True)
-
-
-def cut_lines(lines: Sequence[str], indent: str = "") -> list[str]:
-    """Return the first of many lines, and a last one with the number of the others."""
-    more = len(lines) - SHOWN
-    return [*lines[:SHOWN], *([f"{indent}… and {more:,} more; --json lists all"] if more > 0 else [])]
-
-
-def align_table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent: str = "") -> str:
-    """Return rows as lines with aligned columns; None is printed as a dash."""
-    cells = [
-        ["-" if cell is None else re.sub(r"[\n\t]", "\N{REPLACEMENT CHARACTER}", str(cell)) for cell in row]
-        for row in ([head, *rows] if head else rows)
-    ]
-    return "\n".join(indent + line for line in align_rows(cells))

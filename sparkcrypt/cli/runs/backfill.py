@@ -22,7 +22,6 @@ from sparkcrypt.cli.frame.options import (
     use,
 )
 from sparkcrypt.cli.frame.output import show
-from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.cli.runs.past_runs import expire, list_, orphans, resolve, rollback, show_run, status
 from sparkcrypt.paths import is_local, local_path
@@ -118,7 +117,7 @@ def _backfill(context: click.Context, options: BackfillOptions) -> None:
         workplace.write_report(report, document)
         if html is not None:
             workplace.write(html, _page(document))
-    show(document, pass_text(done), as_json=options.as_json)
+    show(document, done.to_text(), as_json=options.as_json)
     context.exit(done.exit_code)
 
 

@@ -42,7 +42,6 @@ from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:
     from sparkcrypt.ledger.state.store import StateStore
-    from sparkcrypt.runs.old_folders.expire import Expired
     from sparkcrypt.runs.old_folders.orphans import Orphan
     from sparkcrypt.runs.old_folders.problems import Problem
     from sparkcrypt.runs.passes.passes import ManyExpired
@@ -220,7 +219,7 @@ def expire(context: click.Context, options: ExpireOptions) -> None:
         expiry = ExpiryOptions(age, options.dry_run, progress_on_stderr())
         if text is not None:
             done = expire_run(spark, text, loaded, run_id=run_id, options=expiry)
-            show(done.to_dict(), _describe_expired(done), as_json=options.as_json)
+            show(done.to_dict(), done.to_text(), as_json=options.as_json)
             context.exit(VerificationError.exit_code if done.unread or done.refused else 0)
         choice = Choice(tables, databases, Filters(options.select, options.exclude))
         found = expire_many(spark, loaded, choice, path=path, options=expiry)
@@ -229,37 +228,8 @@ def expire(context: click.Context, options: ExpireOptions) -> None:
     context.exit(VerificationError.exit_code if found.failed or stays else 0)
 
 
-def _describe_expired(done: Expired) -> str:
-    carried = f"; {count_of(done.carried, 'file')} of late commits reconciled before" if done.carried else ""
-    verb = "would be deleted" if done.dry_run else "deleted"
-    what = f"{count_of(done.files, 'file')}, {size_of(done.total_bytes)}, in {count_of(len(done.folders), 'folder')}"
-    younger = "; younger runs keep their old files: see --older-than" if done.younger else ""
-    return "\n".join(
-        [
-            f"{done.table}: {count_of(len(done.run_ids), 'run')}: {what} {verb}{carried}{younger}",
-            *(f"  {folder}" for folder in done.folders),
-            *(f"  {file}: statistics in plaintext, {verb} too" for file in done.summaries),
-            *(f"left as it is: {unit}: {why}" for unit, why in done.superseded.items()),
-            *(f"refused: {why}" for why in done.refused.values()),
-            *(f"warning: {line}" for line in (*done.unread, *done.unpinned)),
-            *_offer_home(done),
-        ]
-    )
-
-
-def _offer_home(done: Expired) -> list[str]:
-    """Return what brings the units that are away from their former homes back, for jobs that name folders."""
-    if not done.homes:
-        return []
-    first, more = next(iter(done.homes.values())), f" and {len(done.homes) - 1:,} more" if len(done.homes) > 1 else ""
-    return [
-        f"away from {first}{more}: if jobs use such a folder by path, `sparkcrypt encrypt --home --table {done.table}` "
-        "brings the files back, once the old ones have expired"
-    ]
-
-
 def _describe_all_expired(found: ManyExpired) -> str:
-    lines = [_describe_expired(table) for table in found.tables]
+    lines = [table.to_text() for table in found.tables]
     for name, left in found.left.items():
         lines += [f"{name}: {entry.folder}: {count_of(entry.files, 'file')}: {orphan_fate(entry)}" for entry in left]
     lines += [f"failed: {entry.table}: {entry.error}: {entry.message}" for entry in found.failed]
@@ -368,14 +338,9 @@ def rollback(run_id: str, policy: str, table: str, dry_run: bool, as_json: bool,
     with Workplace(_APP, launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
         from sparkcrypt.runs.old_folders.rollback import rollback_run
-        from sparkcrypt.runs.table.table_index import explain_stale
 
         done = rollback_run(spark, table, loaded, run_id, dry_run=dry_run, progress=progress_on_stderr())
-    verb = "would be put back" if dry_run else "put back"
-    what = f"{count_of(len(done.units), 'unit')}, {count_of(done.files, 'file')}"
-    stale = [f"warning: {line}" for line in explain_stale(done.table, done.index)]
-    text = "\n".join([f"{done.table}: run {done.run_id}: {what} {verb}", *(f"  {unit}" for unit in done.units), *stale])
-    show(done.to_dict(), text, as_json=as_json)
+    show(done.to_dict(), done.to_text(), as_json=as_json)
 
 
 def _find_runs(workplace: Workplace, policy: str, table: str | None = None) -> tuple[list[KnownRun], Authenticity]:

@@ -21,7 +21,6 @@ from sparkcrypt.cli.frame.options import (
     where_option,
 )
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def rotate(context: click.Context, options: RotateOptions) -> None:
         )
         workplace.write_report(options.report, done.to_dict())
     coverage = "" if done.coverage is None else "\n\n" + "\n".join(done.coverage.to_lines())
-    text = f"{_describe(done)}\n{pass_text(done)}{_calls(done)}{coverage}"
+    text = f"{_describe(done)}\n{done.to_text()}{_calls(done)}{coverage}"
     show(done.to_dict(), text, as_json=options.as_json)
     context.exit(done.exit_code)
 

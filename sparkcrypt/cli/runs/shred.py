@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -22,21 +21,16 @@ from sparkcrypt.cli.frame.options import (
     select_options,
     use,
 )
-from sparkcrypt.cli.frame.output import SHOWN, align_table, cut_lines, say, show
+from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.runs.keys.shredding_plan import (
     REPORT_KIND,
     REPORT_VERSION,
-    LateData,
-    ShreddableKey,
     ShreddedKey,
     ShredPlan,
-    ShredReport,
 )
-from sparkcrypt.text import count_of, size_of, utc_text
 
 _NO_HEAD = "none"
-_DARK_HEAD = ("goes dark: table", "partitions", "columns", "files", "bytes", "rows")
 
 
 @click.group(cls=Group)
@@ -126,7 +120,7 @@ def plan(context: click.Context, options: PlanOptions) -> None:
         selection = select_options(Selection, options)
         found = Survey(spark, loaded, store, service, selection).plan(as_of=options.as_of, expected=options.head)
         workplace.write_report(options.report, found.to_report())
-    show(found.to_dict(), shred_plan_text(found), as_json=options.as_json)
+    show(found.to_dict(), found.to_text(), as_json=options.as_json)
     context.exit(found.exit_code)
 
 
@@ -174,7 +168,7 @@ def apply_plan(context: click.Context, options: ApplyOptions) -> None:
             progress=tell,
         )
         workplace.write_report(options.report, done.to_dict())
-    show(done.to_dict(), shred_report_text(done), as_json=options.as_json)
+    show(done.to_dict(), done.to_text(), as_json=options.as_json)
     context.exit(done.exit_code)
 
 
@@ -187,95 +181,10 @@ def _ask(found: ShredPlan) -> None:
     keys = [key.key_id for key in found.chosen]
     wanted = keys[0] if len(keys) == 1 else str(len(keys))
     what = f"the id of the key, {wanted}" if len(keys) == 1 else f"the number of keys, {wanted}"
-    say(shred_plan_text(found))
+    say(found.to_text())
     if found.head == _NO_HEAD:
         say("The state directory has no audit of keys: it knows of no hold, and of no key that was shredded.")
     say(f"These keys will be deleted for good: {', '.join(keys)}.  To go on, type {what}:")
     typed = sys.stdin.readline().strip()
     if typed != wanted:
         raise click.UsageError(f"{typed!r} was typed, and not {what}; nothing was deleted")
-
-
-def shred_plan_text(plan: ShredPlan) -> str:
-    """Return a plan as text."""
-    lines = [f"keys whose data are past retention as of {utc_text(plan.as_of)}: {len(plan.keys)}"]
-    for key in plan.keys:
-        lines += ["", *_describe_key(key)]
-    lines.append("")
-    lines += [tombstone.to_text() for tombstone in plan.shredded]
-    lines += [_describe_late(late) for late in plan.late_data]
-    lines += [f"left out: key {key_id!r}: {reason}" for key_id, reason in sorted(plan.left_out.items())]
-    lines += [f"NOT looked at: {table}: {reason}" for table, reason in sorted(plan.not_scanned.items())]
-    lines += cut_lines([f"skipped: {table}: {reason}" for table, reason in sorted(plan.passed_over.items())])
-    lines.append(f"looked at {count_of(plan.tables, 'table')} of the catalog, {count_of(plan.files, 'file')}")
-    lines += [f"REFUSED: {doubt}" for doubt in plan.doubts]
-    lines += [f"warning: {warning}" for warning in plan.warnings]
-    lines.append(f"head of the audit of keys: {plan.head}")
-    return "\n".join(lines)
-
-
-def shred_report_text(report: ShredReport) -> str:
-    """Return the report of a shredding as text."""
-    lines = [f"{report.outcome}: {count_of(len(report.shredded), 'key')} shredded"]
-    for shredded_key in report.shredded:
-        lines += [
-            "",
-            f"key {shredded_key.key_id!r}: gone, effective {shredded_key.effective_at}",
-            f"  {shredded_key.promise}",
-        ]
-        lines += [f"  must still go: {what}" for what in shredded_key.remains]
-    lines.append("")
-    for key in report.kept:
-        lines += [f"kept: key {key.key_id!r}: HELD: {hold.to_text()}" for hold in key.holds]
-        lines += [f"kept: key {key.key_id!r}: REFUSED: {reason}" for reason in key.refused[:SHOWN]]
-    lines += [f"kept: key {key_id!r}: {reason}" for key_id, reason in report.left.items()]
-    lines += [f"NOT looked at: {table}: {reason}" for table, reason in sorted(report.plan.not_scanned.items())]
-    lines += [f"warning: {warning}" for warning in report.plan.warnings]
-    lines.append(f"head of the audit of keys: {report.head}")
-    return "\n".join(lines)
-
-
-def _describe_key(key: ShreddableKey) -> Iterator[str]:
-    over = key.retention.over_at
-    since = "named, without a date" if over is None else f"retention over since {utc_text(over)}"
-    absence = "" if key.is_there else "; the key service has it no more"
-    begun = "; a shredding of it was begun" if key.begun else ""
-    yield f"key {key.key_id!r} ({', '.join(key.retention.tags)}): {since}{absence}{begun}"
-    rows = [
-        (
-            table.table,
-            _shorten(table.partitions),
-            ", ".join(table.columns),
-            f"{table.files:,}",
-            size_of(table.total_bytes),
-            f"{table.rows:,}",
-        )
-        for table in key.dark
-    ]
-    if rows:
-        yield align_table(rows, head=_DARK_HEAD, indent="  ")
-    else:
-        yield "  no file of the tables that were looked at is under it"
-    yield from (f"  HELD: {hold.to_text()}" for hold in key.holds)
-    yield from (f"  REFUSED: {reason}" for reason in key.refused[:SHOWN])
-    yield from (f"  stays readable: {reason}" for reason in key.defeated_by[:SHOWN])
-    yield from (f"  known export: {export.to_text()}" for export in key.exports[:SHOWN])
-    more = sum(max(0, len(texts) - SHOWN) for texts in (key.refused, key.defeated_by, key.exports))
-    if more:
-        yield f"  … and {count_of(more, 'line')}; --json shows all"
-
-
-def _describe_late(late: LateData) -> str:
-    over = late.retention.over_at
-    until = "no date ends its retention" if over is None else f"its retention is over on {utc_text(over)}"
-    where = "; ".join(
-        f"{table.table}: {_shorten(table.partitions)}: {count_of(table.files, 'file')}, {count_of(table.rows, 'row')}"
-        for table in late.tables
-    )
-    return f"late data under key {late.retention.key_id!r} ({until}): {where}"
-
-
-def _shorten(partitions: tuple[str, ...]) -> str:
-    if len(partitions) < 3:
-        return ", ".join(partitions)
-    return f"{partitions[0]} … {partitions[-1]} ({len(partitions):,})"

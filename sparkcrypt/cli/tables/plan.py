@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,21 +26,16 @@ from sparkcrypt.cli.frame.options import (
     use,
     where_option,
 )
-from sparkcrypt.cli.frame.output import SHOWN, cut_lines, show
-from sparkcrypt.cli.frame.pass_text import actions_text, estimate_text, pass_text
+from sparkcrypt.cli.frame.output import show
 from sparkcrypt.errors import PlanError
 from sparkcrypt.paths import local_path
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.rewrite.run_report import KEY_NOT_KNOWN, WRITTEN_IN_CLEAR, describe_missing_keys, describe_untagged
 from sparkcrypt.schema import Schema, schema_from_spark
 from sparkcrypt.tags.model import unite_tags
-from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.passes.plan import TargetPlan
-    from sparkcrypt.runs.table.difference import Drift
-    from sparkcrypt.runs.table.unit_survey import UnitSurvey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +118,7 @@ def plan(context: click.Context, options: PlanOptions) -> None:
         found = _plan_of_one(workplace, policy, avro, options)
         if options.out is not None:
             workplace.write(options.out, replace(found.saved, avro_schema=options.avro_schema).to_text())
-    show(found.to_dict(), plan_text(found, files=options.files), as_json=options.as_json)
+    show(found.to_dict(), found.to_text(files=options.files), as_json=options.as_json)
     context.exit(found.exit_code)
 
 
@@ -142,7 +136,7 @@ def _plan_of_many(context: click.Context, options: PlanOptions) -> None:
             databases=options.databases,
             options=select_options(PassOptions, options, run=run),
         )
-    show(done.to_dict(), pass_text(done), as_json=options.as_json)
+    show(done.to_dict(), done.to_text(), as_json=options.as_json)
     context.exit(done.exit_code)
 
 
@@ -190,91 +184,3 @@ def _read(file: str) -> str:
         raise PlanError(
             f"--schema {file}: cannot be read ({reason}); name a file that holds what df.schema.json() returns"
         ) from error
-
-
-def plan_text(target_plan: TargetPlan, *, files: bool = False) -> str:
-    """Return the plan's table, a line of counts, a line for each unit that differs, and lines on what a run needs.
-
-    Args:
-        target_plan: the plan.
-        files: name each file that differs, instead of the units.
-    """
-    lines = [target_plan.plan.table_text(), "", *_drift(target_plan, files=files)]
-    lines += describe_missing_keys(target_plan.report.missing_keys)
-    if target_plan.report.units_left:
-        report = target_plan.report
-        lines += _needs(target_plan)
-        units = f"{count_of(report.files_left, 'file')} in {count_of(report.units_left, 'unit')}"
-        amount = f"{units}, {size_of(report.bytes_left)}"
-        lines.append(f"to do: {amount}: {actions_text(report)}{estimate_text([report])}")
-    lines += map(str, target_plan.inherited)
-    lines += [f"not in the table's properties: {text}" for text in target_plan.not_in_place]
-    if target_plan.not_in_place:
-        lines.append("  `sparkcrypt tags apply`, or a run, puts it there, for sessions without the extension of Spark")
-    lines += [f"rotation overdue: {due.to_text()}" for due in target_plan.overdue]
-    lines += [f"held: {survey.name}: {survey.held_by}" for survey in target_plan.surveys if survey.held_by]
-    lines += _empty_files([path for survey in target_plan.surveys for path in survey.unit.empty_files])
-    lines += [f"in no table: {text}" for text in target_plan.stray]
-    shown = (KEY_NOT_KNOWN, WRITTEN_IN_CLEAR) if target_plan.surveys else ""
-    lines += [f"warning: {text}" for text in target_plan.report.warnings if text.startswith(shown)]
-    if target_plan.refused is not None:
-        lines.append(f"refused: {target_plan.refused}")
-    return "\n".join(lines)
-
-
-def _drift(made: TargetPlan, *, files: bool) -> list[str]:
-    by_file: dict[str, list[Drift]] = {}
-    for entry in made.drift:
-        by_file.setdefault(entry.file, []).append(entry)
-    total = made.report.files_total
-    sentence = f"{len(by_file):,} differ from the plan" if by_file else "all match the plan" if total else ""
-    if made.outcome == "untagged":
-        sentence = describe_untagged(made.report.table, made.report.data_columns)
-    head = f"{count_of(total, 'file')} in {count_of(len(made.surveys), 'unit')}: {sentence or 'nothing to encrypt'}"
-    if files:
-        return [head, *(f"  {file}: {_differences(found)}" for file, found in by_file.items())]
-    units = [f"  {_unit_text(survey)}" for survey in made.surveys if survey.drift]
-    return [head, *cut_lines(units, "  "), *(f"  {entry.file}: {entry.detail}" for entry in made.above)]
-
-
-def _unit_text(survey: UnitSurvey) -> str:
-    """Return how many files a unit has, what a run does with them, and why it leaves some as they are, if it does."""
-    from sparkcrypt.runs.table.difference import OF_FOLDERS, UNKNOWN
-    from sparkcrypt.runs.table.unit_survey import files_by_kind
-
-    actions = ", ".join(f"{action} {amount.files:,}" for action, amount in sorted(survey.actions.items()))
-    total = f"{count_of(survey.amount.files, 'file')}, {size_of(survey.total_bytes)}"
-    kinds = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(files_by_kind([survey]).items()))
-    stays = [entry for entry in survey.drift if entry.kind in (*OF_FOLDERS, UNKNOWN, "unreadable")]
-    text = f"{survey.name}: {total}: {actions or 'none to do'} ({kinds})"
-    return f"{text}; {_differences(stays)}" if stays else text
-
-
-def _needs(made: TargetPlan) -> list[str]:
-    """Return what a run needs of the key service and of the disk."""
-    calls, needed = made.key_calls, size_of(made.report.bytes_left)
-    lines = [
-        f"key service: about {count_of(calls.run, 'call')} by each process of a run; a reader of the files as they are "
-        f"makes {calls.reader:,}"
-    ]
-    if made.free_bytes is None:
-        return lines
-    beside = f"new files take about {needed}, beside the old ones until these are expired"
-    if made.free_bytes >= made.report.bytes_left:
-        return [*lines, f"free space: {size_of(made.free_bytes)}; {beside}"]
-    return [
-        *lines,
-        f"free space: only {size_of(made.free_bytes)}, and {beside}; a run would stop where the disk is full: free "
-        "space, or choose partitions by --where",
-    ]
-
-
-def _empty_files(paths: Sequence[str]) -> list[str]:
-    more = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
-    text = f"{count_of(len(paths), 'file')} of 0 bytes, which hold no row and are left out: "
-    return [f"{text}{', '.join(paths[:SHOWN])}{more}"] if paths else []
-
-
-def _differences(found: Sequence[Drift]) -> str:
-    texts = [*dict.fromkeys(f"{entry.column}: {entry.detail}" if entry.column else entry.detail for entry in found)]
-    return "; ".join(texts[:4]) + (f"; and {len(texts) - 4} more" if len(texts) > 4 else "")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -42,15 +42,7 @@ from sparkcrypt.runs.table.difference import find_dark
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.text import count_of
 
-if TYPE_CHECKING:
-    from sparkcrypt.runs.table.verify import LackingFile
-
-_UNTAGGED = "not verified: untagged: no column has a tag that encrypts, so nothing of it is encrypted"
 _NONE: Mapping[Path, str] = MappingProxyType({})
-_AFTER_WRITERS = (
-    "the next `sparkcrypt backfill` records units that writers have replaced; what stays is an open problem "
-    "(`sparkcrypt backfill status`), or of a kind that only a run over the unit ends"
-)
 
 
 def verify_files(
@@ -246,39 +238,7 @@ def _verify_target(workplace: Workplace, policy: Policy, options: VerifyOptions)
     found = verify_table(
         spark, options.table, policy, path=options.path, where=options.where, manifest=options.manifest
     )
-    listed = found.to_dict()["manifest"] or {}
-    unlisted = listed.get("unlisted", [])
-    by_list = [*listed.get("missing", []), *listed.get("changed", []), *(unlisted if options.complete else [])]
-    match = _UNTAGGED if found.untagged else "as the plan says"
-    problems = len(found.drift) + len(by_list) + len(found.suspicious)
-    lines = [
-        f"{found.table}: {count_of(found.files, 'file')}, {count_of(found.rows, 'row')}: "
-        + (f"{count_of(problems, 'difference')} found" if problems else match),
-        *(
-            f"  {entry.file}: {f'{entry.column}: ' if entry.column else ''}{entry.kind}: {entry.detail}"
-            for entry in found.drift
-        ),
-        *(f"  {file}: missing: the manifest lists it" for file in listed.get("missing", [])),
-        *(f"  {file}: changed: it is not the file that the manifest lists" for file in listed.get("changed", [])),
-        *([f"  note: {_AFTER_WRITERS}"] if listed.get("missing") or listed.get("changed") else []),
-        *(f"  {file}: unlisted: the manifest does not list it" for file in (unlisted if options.complete else [])),
-        *(f"  {_describe_lacking(column, column in found.suspicious)}" for column in found.lacks_tagged_columns),
-        *(f"  note: {note}" for note in found.notes),
-        *(
-            [f"  note: {count_of(len(unlisted), 'file')} not in the manifest"]
-            if unlisted and not options.complete
-            else []
-        ),
-        f"  authenticated: {found.authenticated}",
-    ]
+    problems = found.count_differences(complete=options.complete)
     outcome = "drift" if problems else "untagged" if found.untagged else "verified"
     document = {**found.to_dict(), "verified": outcome == "verified", "outcome": outcome}
-    return document, problems, "\n".join(lines)
-
-
-def _describe_lacking(file: LackingFile, suspicious: bool) -> str:
-    what = f"{file.file}: lacks_tagged_columns: {', '.join(file.columns)}"
-    if suspicious:
-        known = "--manifest tells whether a run knows it" if file.listed is None else "the manifest does not list it"
-        return f"{what}: nothing in it needs their keys, so it may be planted; {known}"
-    return f"note: {what}; " + ("the manifest lists it" if file.listed else "files from before ADD COLUMNS do")
+    return document, problems, found.to_text(complete=options.complete)

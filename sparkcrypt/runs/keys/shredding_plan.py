@@ -6,7 +6,7 @@ deleted keys, when their deletion takes effect, and what else must be deleted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,12 +15,13 @@ from sparkcrypt.errors import EXIT_DRIFT, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.audit.key_audit import Hold, Tombstone
 from sparkcrypt.policy.key_retention import KeyRetention
-from sparkcrypt.text import count_of, utc_text
+from sparkcrypt.text import SHOWN, Printable, align_table, count_of, cut_lines, size_of, utc_text
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.keys.scan_tables import KeyPlace
 
 REPORT_KIND, REPORT_VERSION = "sparkcrypt shred", 1
+_DARK_HEAD = ("goes dark: table", "partitions", "columns", "files", "bytes", "rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def _describe_retention(retention: KeyRetention) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class ShredPlan:
+class ShredPlan(Printable):
     """The keys that would be shredded.
 
     Attributes:
@@ -180,6 +181,23 @@ class ShredPlan:
         """Return it as the report of a dry run, as JSON values."""
         return {"kind": REPORT_KIND, "version": REPORT_VERSION, "outcome": "dry run", **self.to_dict()}
 
+    def to_text(self) -> str:
+        """Return the plan as text."""
+        lines = [f"keys whose data are past retention as of {utc_text(self.as_of)}: {len(self.keys)}"]
+        for key in self.keys:
+            lines += ["", *_describe_key(key)]
+        lines.append("")
+        lines += [tombstone.to_text() for tombstone in self.shredded]
+        lines += [_describe_late(late) for late in self.late_data]
+        lines += [f"left out: key {key_id!r}: {reason}" for key_id, reason in sorted(self.left_out.items())]
+        lines += [f"NOT looked at: {table}: {reason}" for table, reason in sorted(self.not_scanned.items())]
+        lines += cut_lines([f"skipped: {table}: {reason}" for table, reason in sorted(self.passed_over.items())])
+        lines.append(f"looked at {count_of(self.tables, 'table')} of the catalog, {count_of(self.files, 'file')}")
+        lines += [f"REFUSED: {doubt}" for doubt in self.doubts]
+        lines += [f"warning: {warning}" for warning in self.warnings]
+        lines.append(f"head of the audit of keys: {self.head}")
+        return "\n".join(lines)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {
@@ -218,7 +236,7 @@ class ShreddedKey(JsonObject):
 
 
 @dataclass(slots=True)
-class ShredReport:
+class ShredReport(Printable):
     """The result of shredding the keys of a plan.
 
     Attributes:
@@ -252,6 +270,26 @@ class ShredReport:
         """The exit code: 74 if the outcome is ``incomplete``, else 0."""
         return VerificationError.exit_code if self.outcome == "incomplete" else 0
 
+    def to_text(self) -> str:
+        """Return the report as text."""
+        lines = [f"{self.outcome}: {count_of(len(self.shredded), 'key')} shredded"]
+        for shredded_key in self.shredded:
+            lines += [
+                "",
+                f"key {shredded_key.key_id!r}: gone, effective {shredded_key.effective_at}",
+                f"  {shredded_key.promise}",
+            ]
+            lines += [f"  must still go: {what}" for what in shredded_key.remains]
+        lines.append("")
+        for key in self.kept:
+            lines += [f"kept: key {key.key_id!r}: HELD: {hold.to_text()}" for hold in key.holds]
+            lines += [f"kept: key {key.key_id!r}: REFUSED: {reason}" for reason in key.refused[:SHOWN]]
+        lines += [f"kept: key {key_id!r}: {reason}" for key_id, reason in self.left.items()]
+        lines += [f"NOT looked at: {table}: {reason}" for table, reason in sorted(self.plan.not_scanned.items())]
+        lines += [f"warning: {warning}" for warning in self.plan.warnings]
+        lines.append(f"head of the audit of keys: {self.head}")
+        return "\n".join(lines)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {
@@ -266,3 +304,49 @@ class ShredReport:
             "head": self.head,
             "warnings": list(self.plan.warnings),
         }
+
+
+def _describe_key(key: ShreddableKey) -> Iterator[str]:
+    over = key.retention.over_at
+    since = "named, without a date" if over is None else f"retention over since {utc_text(over)}"
+    absence = "" if key.is_there else "; the key service has it no more"
+    begun = "; a shredding of it was begun" if key.begun else ""
+    yield f"key {key.key_id!r} ({', '.join(key.retention.tags)}): {since}{absence}{begun}"
+    rows = [
+        (
+            table.table,
+            _shorten(table.partitions),
+            ", ".join(table.columns),
+            f"{table.files:,}",
+            size_of(table.total_bytes),
+            f"{table.rows:,}",
+        )
+        for table in key.dark
+    ]
+    if rows:
+        yield align_table(rows, head=_DARK_HEAD, indent="  ")
+    else:
+        yield "  no file of the tables that were looked at is under it"
+    yield from (f"  HELD: {hold.to_text()}" for hold in key.holds)
+    yield from (f"  REFUSED: {reason}" for reason in key.refused[:SHOWN])
+    yield from (f"  stays readable: {reason}" for reason in key.defeated_by[:SHOWN])
+    yield from (f"  known export: {export.to_text()}" for export in key.exports[:SHOWN])
+    more = sum(max(0, len(texts) - SHOWN) for texts in (key.refused, key.defeated_by, key.exports))
+    if more:
+        yield f"  … and {count_of(more, 'line')}; --json shows all"
+
+
+def _describe_late(late: LateData) -> str:
+    over = late.retention.over_at
+    until = "no date ends its retention" if over is None else f"its retention is over on {utc_text(over)}"
+    where = "; ".join(
+        f"{table.table}: {_shorten(table.partitions)}: {count_of(table.files, 'file')}, {count_of(table.rows, 'row')}"
+        for table in late.tables
+    )
+    return f"late data under key {late.retention.key_id!r} ({until}): {where}"
+
+
+def _shorten(partitions: tuple[str, ...]) -> str:
+    if len(partitions) < 3:
+        return ", ".join(partitions)
+    return f"{partitions[0]} … {partitions[-1]} ({len(partitions):,})"

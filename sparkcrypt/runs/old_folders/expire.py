@@ -42,6 +42,7 @@ from sparkcrypt.runs.table.in_use import OtherTables, Places
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import Contents, list_contents
+from sparkcrypt.text import Printable, count_of, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -241,7 +242,7 @@ _KEEPS_OLD = (UNDONE, CUT_OFF, GONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expired(JsonObject, json_names={"total_bytes": "bytes"}):
+class Expired(Printable, JsonObject, json_names={"total_bytes": "bytes"}):
     """The result of an expiry.
 
     Attributes:
@@ -276,6 +277,36 @@ class Expired(JsonObject, json_names={"total_bytes": "bytes"}):
     dry_run: bool
     unread: tuple[str, ...]
     unpinned: tuple[str, ...]
+
+    def to_text(self) -> str:
+        """Return a line for the whole, and one for each folder and for each that stays, with the reason."""
+        carried = f"; {count_of(self.carried, 'file')} of late commits reconciled before" if self.carried else ""
+        verb = "would be deleted" if self.dry_run else "deleted"
+        amount = f"{count_of(self.files, 'file')}, {size_of(self.total_bytes)}"
+        what = f"{amount}, in {count_of(len(self.folders), 'folder')}"
+        younger = "; younger runs keep their old files: see --older-than" if self.younger else ""
+        return "\n".join(
+            [
+                f"{self.table}: {count_of(len(self.run_ids), 'run')}: {what} {verb}{carried}{younger}",
+                *(f"  {folder}" for folder in self.folders),
+                *(f"  {file}: statistics in plaintext, {verb} too" for file in self.summaries),
+                *(f"left as it is: {unit}: {why}" for unit, why in self.superseded.items()),
+                *(f"refused: {why}" for why in self.refused.values()),
+                *(f"warning: {line}" for line in (*self.unread, *self.unpinned)),
+                *self._offer_home(),
+            ]
+        )
+
+    def _offer_home(self) -> list[str]:
+        """Return what brings the units that are away from their former homes back, for jobs that name folders."""
+        if not self.homes:
+            return []
+        first = next(iter(self.homes.values()))
+        more = f" and {len(self.homes) - 1:,} more" if len(self.homes) > 1 else ""
+        return [
+            f"away from {first}{more}: if jobs use such a folder by path, `sparkcrypt encrypt --home --table "
+            f"{self.table}` brings the files back, once the old ones have expired"
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,15 +25,16 @@ from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import refuse_moving
 from sparkcrypt.runs.table.in_use import refuse_used
 from sparkcrypt.runs.table.progress import Progress
-from sparkcrypt.runs.table.table_index import carry_index
+from sparkcrypt.runs.table.table_index import carry_index, explain_stale
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.text import Printable, count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
-class RolledBack(JsonObject):
+class RolledBack(Printable, JsonObject):
     """The result of a rollback; ``index`` is the state of the table's store for data skipping, as in a run's report."""
 
     table: str
@@ -42,6 +43,14 @@ class RolledBack(JsonObject):
     files: int
     dry_run: bool
     index: Mapping[str, Any] | None = None
+
+    def to_text(self) -> str:
+        """Return a line for the whole, and one for each unit."""
+        verb = "would be put back" if self.dry_run else "put back"
+        what = f"{count_of(len(self.units), 'unit')}, {count_of(self.files, 'file')}"
+        stale = [f"warning: {line}" for line in explain_stale(self.table, self.index)]
+        lines = [f"{self.table}: run {self.run_id}: {what} {verb}", *(f"  {unit}" for unit in self.units), *stale]
+        return "\n".join(lines)
 
 
 def rollback_run(

@@ -27,12 +27,14 @@ from sparkcrypt.runs.passes.last_pass import FOLDER, Figures, LastPass, PassReco
 from sparkcrypt.runs.passes.lost_tags import recorded_lost_tags
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.table.target import id_of_name
-from sparkcrypt.text import utc_text
+from sparkcrypt.text import Printable, age_of, align_table, count_of, cut_lines, parse_time, percent, size_of, utc_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KIND, VERSION = "sparkcrypt status", 1
+_TAGS_HEAD = ("tag", "encrypted as planned", "bytes", "files")
+_HEAD = ("table", "last pass", "ago", "figures", "left", "plaintext awaiting expiry", "problems")
 _OF_KEYS = "keys"
 """What the audit of keys has in the place of a table's id."""
 _NUMBER = re.compile(r"/(\d{8,12})(?:-\d+)?\.json$", re.ASCII)
@@ -107,7 +109,7 @@ class OverdueKey(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class EstateStatus:
+class EstateStatus(Printable):
     """The state of all tables that a state directory knows, or of those in some databases.
 
     Attributes:
@@ -148,6 +150,40 @@ class EstateStatus:
     def exit_code(self) -> int:
         """The exit code: that of `VerificationError` if a person must decide, else 0."""
         return VerificationError.exit_code if self.needs_person else 0
+
+    def to_text(self) -> str:
+        """Return a line of sums, the coverage of each tag, a line for each table, and what is wrong."""
+        totals, now = self.totals(), parse_time(self.at)
+        if not self.tables:
+            return "no table is known in this state directory; passes of `sparkcrypt backfill` record theirs"
+        matching = totals["surveyed"] - totals["untagged"] - totals["drifting"]
+        parts = [
+            f"{count_of(totals['tables'], 'table')}: {matching:,} as planned, {totals['drifting']:,} with drift, "
+            f"{totals['untagged']:,} untagged, {totals['tables'] - totals['surveyed']:,} not surveyed",
+            f"plaintext awaiting expiry: {count_of(totals['plaintext_files_awaiting_expiry'], 'file')}, "
+            f"{size_of(totals['plaintext_bytes_awaiting_expiry'])}",
+        ]
+        tags = [
+            (
+                tag,
+                percent(found.matching_bytes, found.total_bytes),
+                f"{size_of(found.matching_bytes)} of {size_of(found.total_bytes)}",
+                f"{found.matching_files:,} of {found.files:,}",
+            )
+            for tag, found in self.coverage.items()
+        ]
+        if tags:
+            parts += ["", align_table(tags, head=_TAGS_HEAD)]
+        rows = align_table([_row(table, now) for table in self.tables], head=_HEAD).splitlines()
+        parts += ["", rows[0], *cut_lines(rows[1:])]
+        wrong = list(_list_wrong(self))
+        parts += ["", *cut_lines(wrong)] if wrong else []
+        return "\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        from sparkcrypt.runs.passes.html.page import embed, status_html
+
+        return embed(status_html(self, ""))
 
     def totals(self) -> dict[str, int]:
         """Return sums over all tables."""
@@ -369,3 +405,52 @@ def _find_overdue(policy: Policy, tables: Iterable[TableStatus]) -> tuple[tuple[
     except SparkcryptError as error:
         return None, str(error)
     return tuple(OverdueKey(due.key_id, utc_text(due.at), due.to_text()) for due in found if due.at), None
+
+
+def _row(table: TableStatus, now: datetime) -> tuple[object, ...]:
+    last, figures, waiting = table.last, table.figures, table.awaiting
+    left = None
+    if figures is not None:
+        left = f"{count_of(figures.units_left, 'unit')}, {size_of(figures.bytes_left)}" if table.drifts else "nothing"
+        left = "untagged" if table.untagged else left
+    plain = None if waiting is None else "none"
+    if waiting is not None and waiting.plaintext_files:
+        plain = f"{size_of(waiting.plaintext_bytes)} for {age_of(waiting.plaintext_since, now)}"
+    return (
+        table.table,
+        None if last is None else last.outcome,
+        None if last is None else age_of(last.tried, now),
+        None if figures is None else f"{age_of(figures.at, now)} old",
+        left,
+        plain,
+        len(table.problems) or None,
+    )
+
+
+def _list_wrong(done: EstateStatus) -> Iterator[str]:
+    for table in done.tables:
+        yield from (f"open problem: {table.table}: {problem.message}" for problem in table.problems)
+        if table.tags_lost:
+            yield f"tags lost: {table.table}: {table.tags_lost}"
+        if table.last is not None and table.last.reason and not table.tags_lost:
+            yield f"{table.last.outcome}: {table.table}: {table.last.reason}"
+        if table.awaiting is not None and table.awaiting.beyond_grace:
+            yield (
+                f"beyond its grace: {table.table}: old files since {table.awaiting.since}: "
+                f"`sparkcrypt backfill expire --table {table.table}`"
+            )
+        if table.unfinished:
+            yield f"unfinished: {table.table}: run {table.unfinished} is at work, or was interrupted"
+        if table.records_since:
+            yield (
+                f"changed since: {table.table}: its figures lack what {count_of(table.records_since, 'record')} of "
+                "its log did later; the next pass, or --fresh, has it"
+            )
+    for earlier in done.earlier:
+        yield (
+            f"made again: {earlier.table}: the table with the id {earlier.table_id} had this name, and was dropped or "
+            "renamed; `sparkcrypt backfill orphans` finds what it left"
+        )
+    yield from (f"rotation overdue: {key.message}" for key in done.overdue or ())
+    if done.keys_unknown:
+        yield f"whether keys are overdue is not known: {done.keys_unknown}"

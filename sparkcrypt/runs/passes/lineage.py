@@ -19,6 +19,7 @@ from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.tags.field_metadata import ColumnLineage
+from sparkcrypt.text import Printable, count_of, cut_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +105,7 @@ class TableLineage:
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage(JsonObject):
+class Lineage(Printable, JsonObject):
     """The lineage of some tables and of all their source tables.
 
     Attributes:
@@ -119,6 +120,17 @@ class Lineage(JsonObject):
     def exit_code(self) -> int:
         """The exit code: 74 if a file's footer could not be read, else 0."""
         return VerificationError.exit_code if any(table.unreadable for table in self.tables) else 0
+
+    def to_text(self) -> str:
+        """Return a paragraph for each table, and a last one for tables whose lineage is unknown."""
+        paragraphs = ["\n".join(_lines_of_table(self, table)) for table in self.tables]
+        unknown = [f"not looked at: {name}: {why}" for name, why in self.unknown.items()]
+        return "\n\n".join([*paragraphs, *(["\n".join(unknown)] if unknown else [])])
+
+    def _repr_html_(self) -> str:
+        from sparkcrypt.runs.passes.html.page import draw_lineage
+
+        return draw_lineage(self)
 
     def list_derived(self, table: str, column: str) -> tuple[Column, ...]:
         """Return the columns that were derived from one column."""
@@ -229,3 +241,34 @@ def _split(note: ColumnLineage) -> Iterator[ColumnLineage]:
 
 def _columns_to_list(columns: Iterable[Column]) -> list[dict[str, str]]:
     return [{"table": table, "column": column} for table, column in columns]
+
+
+def _lines_of_table(traced: Lineage, table: TableLineage) -> list[str]:
+    lines = [f"{table.table}: {count_of(table.files, 'file')}"]
+    lines += [f"  {_column_text(column)}" for column in table.columns]
+    if table.conditions:
+        lines.append(f"  rows chosen by {_names(table.conditions)}")
+    lines += [f"  {column} -> {_names(made)}" for column, made in _group_derived(traced, table.table).items()]
+    if len(lines) == 1:
+        lines.append("  nothing came from a tagged column")
+    if table.cut:
+        lines.append("  a file names only the first of its many sources")
+    return [*lines, *cut_lines([f"  not read: {file}: {why}" for file, why in table.unreadable.items()], "  ")]
+
+
+def _column_text(column: DerivedColumn) -> str:
+    lacked = f", {','.join(column.inherited)} not its table's own" if column.inherited else ""
+    parts = [_names(column.origins)] if column.origins else []
+    parts += [f"declassified {_names(column.declassified)}"] if column.declassified else []
+    return f"{column.name} ({','.join(column.tags) or 'no tag'}{lacked}) <- {', '.join(parts)}"
+
+
+def _group_derived(traced: Lineage, table: str) -> dict[str, tuple[Column, ...]]:
+    """Return column of a table -> the columns that were derived from it."""
+    derived = [derived for found in traced.tables for derived in found.columns]
+    used = {column for made in derived for column in made.sources}
+    return {column: traced.list_derived(table, column) for source, column in sorted(used) if source == table}
+
+
+def _names(columns: Iterable[Column]) -> str:
+    return ", ".join(f"{table}.{column}" for table, column in columns)

@@ -15,9 +15,16 @@ from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.choose_tables import Gate
 from sparkcrypt.runs.passes.key_status import Due, KeySearch, find_overdue
+from sparkcrypt.runs.passes.pass_text import actions_text, estimate_text
 from sparkcrypt.runs.passes.run import find_target, open_job, report_dry_run
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.runs.rewrite.run_report import (
+    KEY_NOT_KNOWN,
+    WRITTEN_IN_CLEAR,
+    Report,
+    describe_missing_keys,
+    describe_untagged,
+)
 from sparkcrypt.runs.rewrite.saved_plan import VERSION, SavedPlan
 from sparkcrypt.runs.table.columns import InheritedColumn, sum_up_inherited
 from sparkcrypt.runs.table.difference import NO_DATA_FILE, Drift, drift_of_summary
@@ -28,7 +35,7 @@ from sparkcrypt.runs.table.unit_survey import UnitSurvey, count_calls
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.tagging import rule_lines
-from sparkcrypt.text import utc_text
+from sparkcrypt.text import SHOWN, Printable, count_of, cut_lines, size_of, utc_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +51,9 @@ _OF_REPORT = (
     "warnings",
 )
 """Members that are copied from the report of a dry run."""
+
+
+_NOT_IN_PLACE = "`sparkcrypt tags apply`, or a run, puts it there, for sessions without the extension of Spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ class KeyCalls(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class TargetPlan:
+class TargetPlan(Printable):
     """The plan of one table or folder, compared with its files.
 
     Attributes:
@@ -124,6 +134,34 @@ class TargetPlan:
         if self.report.missing_keys:
             return KeyNotFoundError.exit_code
         return EXIT_DRIFT if self.report.units_left or self.above else 0
+
+    def to_text(self, *, files: bool = False) -> str:
+        """Return the plan's table, a line of counts, a line for each unit that differs, and lines on what a run needs.
+
+        Args:
+            files: name each file that differs, instead of the units.
+        """
+        lines = [self.plan.table_text(), "", *_drift(self, files=files)]
+        lines += describe_missing_keys(self.report.missing_keys)
+        if self.report.units_left:
+            report = self.report
+            lines += _needs(self)
+            units = f"{count_of(report.files_left, 'file')} in {count_of(report.units_left, 'unit')}"
+            amount = f"{units}, {size_of(report.bytes_left)}"
+            lines.append(f"to do: {amount}: {actions_text(report)}{estimate_text([report])}")
+        lines += map(str, self.inherited)
+        lines += [f"not in the table's properties: {text}" for text in self.not_in_place]
+        if self.not_in_place:
+            lines.append(f"  {_NOT_IN_PLACE}")
+        lines += [f"rotation overdue: {due.to_text()}" for due in self.overdue]
+        lines += [f"held: {survey.name}: {survey.held_by}" for survey in self.surveys if survey.held_by]
+        lines += _empty_files([path for survey in self.surveys for path in survey.unit.empty_files])
+        lines += [f"in no table: {text}" for text in self.stray]
+        shown = (KEY_NOT_KNOWN, WRITTEN_IN_CLEAR) if self.surveys else ""
+        lines += [f"warning: {text}" for text in self.report.warnings if text.startswith(shown)]
+        if self.refused is not None:
+            lines.append(f"refused: {self.refused}")
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -254,3 +292,61 @@ def _save(target: Target, surveys: Sequence[UnitSurvey], report: Report, where: 
 def _list_keys(surveys: Sequence[UnitSurvey]) -> set[str]:
     """Return the master keys that wrap keys of the files."""
     return {wrapping.key_id for survey in surveys for wrapping in survey.wrappings}
+
+
+def _drift(made: TargetPlan, *, files: bool) -> list[str]:
+    by_file: dict[str, list[Drift]] = {}
+    for entry in made.drift:
+        by_file.setdefault(entry.file, []).append(entry)
+    total = made.report.files_total
+    sentence = f"{len(by_file):,} differ from the plan" if by_file else "all match the plan" if total else ""
+    if made.outcome == "untagged":
+        sentence = describe_untagged(made.report.table, made.report.data_columns)
+    head = f"{count_of(total, 'file')} in {count_of(len(made.surveys), 'unit')}: {sentence or 'nothing to encrypt'}"
+    if files:
+        return [head, *(f"  {file}: {_differences(found)}" for file, found in by_file.items())]
+    units = [f"  {_unit_text(survey)}" for survey in made.surveys if survey.drift]
+    return [head, *cut_lines(units, "  "), *(f"  {entry.file}: {entry.detail}" for entry in made.above)]
+
+
+def _unit_text(survey: UnitSurvey) -> str:
+    """Return how many files a unit has, what a run does with them, and why it leaves some as they are, if it does."""
+    from sparkcrypt.runs.table.difference import OF_FOLDERS, UNKNOWN
+    from sparkcrypt.runs.table.unit_survey import files_by_kind
+
+    actions = ", ".join(f"{action} {amount.files:,}" for action, amount in sorted(survey.actions.items()))
+    total = f"{count_of(survey.amount.files, 'file')}, {size_of(survey.total_bytes)}"
+    kinds = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(files_by_kind([survey]).items()))
+    stays = [entry for entry in survey.drift if entry.kind in (*OF_FOLDERS, UNKNOWN, "unreadable")]
+    text = f"{survey.name}: {total}: {actions or 'none to do'} ({kinds})"
+    return f"{text}; {_differences(stays)}" if stays else text
+
+
+def _needs(made: TargetPlan) -> list[str]:
+    """Return what a run needs of the key service and of the disk."""
+    calls, needed = made.key_calls, size_of(made.report.bytes_left)
+    lines = [
+        f"key service: about {count_of(calls.run, 'call')} by each process of a run; a reader of the files as they are "
+        f"makes {calls.reader:,}"
+    ]
+    if made.free_bytes is None:
+        return lines
+    beside = f"new files take about {needed}, beside the old ones until these are expired"
+    if made.free_bytes >= made.report.bytes_left:
+        return [*lines, f"free space: {size_of(made.free_bytes)}; {beside}"]
+    return [
+        *lines,
+        f"free space: only {size_of(made.free_bytes)}, and {beside}; a run would stop where the disk is full: free "
+        "space, or choose partitions by --where",
+    ]
+
+
+def _empty_files(paths: Sequence[str]) -> list[str]:
+    more = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
+    text = f"{count_of(len(paths), 'file')} of 0 bytes, which hold no row and are left out: "
+    return [f"{text}{', '.join(paths[:SHOWN])}{more}"] if paths else []
+
+
+def _differences(found: Sequence[Drift]) -> str:
+    texts = [*dict.fromkeys(f"{entry.column}: {entry.detail}" if entry.column else entry.detail for entry in found)]
+    return "; ".join(texts[:4]) + (f"; and {len(texts) - 4} more" if len(texts) > 4 else "")

@@ -24,6 +24,7 @@ from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.runs.passes.keys_in_use import Coverage
 from sparkcrypt.runs.rewrite.run_report import Outcome, Report
 from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
+from sparkcrypt.text import Printable
 
 _MET_BY_ALL = (KeyServiceUnavailableError, BridgeError, MemoryError)
 """Errors that every other table would meet too."""
@@ -118,7 +119,7 @@ class RotatedKey:
 
 
 @dataclass(frozen=True, slots=True)
-class PassReport:
+class PassReport(Printable):
     """The result of one pass.
 
     Attributes:
@@ -215,6 +216,17 @@ class PassReport:
     def drifts(self) -> bool:
         """Whether units differ from their plans."""
         return any(report.units_left for report in self.tables)
+
+    def to_text(self) -> str:
+        """Return a line for the pass, a line for each table, and all failures, warnings and notes."""
+        from sparkcrypt.runs.passes.pass_text import pass_text
+
+        return pass_text(self)
+
+    def _repr_html_(self) -> str:
+        from sparkcrypt.runs.passes.html.page import embed, report_html
+
+        return embed(report_html(self.to_dict()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.text import align_rows, count_of
+from sparkcrypt.text import Printable, align_rows, count_of
 
 Outcome: TypeAlias = Literal[
     "done", "nothing to do", "untagged", "dry run", "stopped at budget", "incomplete", "failed"
@@ -27,7 +27,7 @@ IN_CLEAR = "in clear:"
 
 
 @dataclass(frozen=True, slots=True)
-class Report(JsonObject):
+class Report(Printable, JsonObject):
     """The result of one run.
 
     Attributes:

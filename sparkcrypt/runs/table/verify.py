@@ -34,6 +34,7 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.spark.jvm.gateway import to_dict
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.text import Printable, count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +44,13 @@ _ORC_NOTE = (
     "{}: ORC authenticates nothing, so a changed value is not noticed when files are read; --manifest compares every "
     "byte of the files with what runs have written"
 )
+
+
+_AFTER_WRITERS = (
+    "the next `sparkcrypt backfill` records units that writers have replaced; what stays is an open problem "
+    "(`sparkcrypt backfill status`), or of a kind that only a run over the unit ends"
+)
+_UNTAGGED = "not verified: untagged: no column has a tag that encrypts, so nothing of it is encrypted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +69,17 @@ class LackingFile(JsonObject):
     every: bool
     listed: bool | None = None
 
+    def describe(self, *, suspicious: bool) -> str:
+        """Return a line on it; a suspicious file may be planted."""
+        what = f"{self.file}: lacks_tagged_columns: {', '.join(self.columns)}"
+        if suspicious:
+            told = "--manifest tells whether a run knows it" if self.listed is None else "the manifest does not list it"
+            return f"{what}: nothing in it needs their keys, so it may be planted; {told}"
+        return f"note: {what}; " + ("the manifest lists it" if self.listed else "files from before ADD COLUMNS do")
+
 
 @dataclass(frozen=True, slots=True)
-class TableVerification(JsonObject, json_names={"plan": None}):
+class TableVerification(Printable, JsonObject, json_names={"plan": None}):
     """The result of a verification: drift from the plan, notes on weaknesses, and how much was authenticated.
 
     ``untagged``: no column has a tag that encrypts and none is encrypted without one, so there was nothing to verify.
@@ -91,6 +107,41 @@ class TableVerification(JsonObject, json_names={"plan": None}):
     def ok(self) -> bool:
         """Whether nothing differs from the plan or from a checked manifest, and no file is suspicious."""
         return not self.drift and not self.suspicious and (self.manifest is None or self.manifest.ok)
+
+    def count_differences(self, *, complete: bool = False) -> int:
+        """Return how much differs from the plan and the manifest; if it must be complete, files that it lacks too."""
+        listed = self.manifest
+        by_list = 0 if listed is None else len(listed.missing) + len(listed.changed)
+        unlisted = len(listed.unlisted) if listed is not None and complete else 0
+        return len(self.drift) + by_list + unlisted + len(self.suspicious)
+
+    def to_text(self, *, complete: bool = False) -> str:
+        """Return a line for the whole, a line for each difference and note, and what was authenticated.
+
+        Args:
+            complete: files that the manifest does not list are differences too.
+        """
+        differences, suspicious = self.count_differences(complete=complete), self.suspicious
+        match = _UNTAGGED if self.untagged else "as the plan says"
+        lines = [
+            f"{self.table}: {count_of(self.files, 'file')}, {count_of(self.rows, 'row')}: "
+            + (f"{count_of(differences, 'difference')} found" if differences else match),
+            *(
+                f"  {entry.file}: {f'{entry.column}: ' if entry.column else ''}{entry.kind}: {entry.detail}"
+                for entry in self.drift
+            ),
+        ]
+        listed = self.manifest
+        if listed is not None:
+            lines += [f"  {file}: missing: the manifest lists it" for file in listed.missing]
+            lines += [f"  {file}: changed: it is not the file that the manifest lists" for file in listed.changed]
+            lines += [f"  note: {_AFTER_WRITERS}"] if listed.missing or listed.changed else []
+            lines += [f"  {file}: unlisted: the manifest does not list it" for file in listed.unlisted if complete]
+        lines += [f"  {file.describe(suspicious=file in suspicious)}" for file in self.lacks_tagged_columns]
+        lines += [f"  note: {note}" for note in self.notes]
+        if listed is not None and listed.unlisted and not complete:
+            lines.append(f"  note: {count_of(len(listed.unlisted), 'file')} not in the manifest")
+        return "\n".join([*lines, f"  authenticated: {self.authenticated}"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sparkcrypt.cli.tables.lineage import lineage_text
 from sparkcrypt.ledger.unit import former_home
 from sparkcrypt.paths import Place
 from sparkcrypt.runs.old_folders.former_homes import describe_move
@@ -124,7 +123,7 @@ NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 def test_words() -> None:
     """Each table says where its columns came from, what chose its rows, what was made of it, and what is not known."""
-    assert lineage_text(TRACED).split("\n") == [
+    assert TRACED.to_text().split("\n") == [
         "d.again: 2 files",
         "  deep (pii, pii not its table's own) <- d.made.low",
         "  not read: /f: torn",

@@ -11,7 +11,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError, RunConflictError, VerificationError
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.audit.manifest import LISTED_GONE, REPLAYED
@@ -232,11 +231,11 @@ def test_untagged_tables_are_counted_and_end_no_pass_badly() -> None:
 def test_text_of_a_pass_counts_and_names_untagged_tables() -> None:
     """Their rows do not say that they match, in a plan and in a pass."""
     dry = report(outcome="dry run", untagged=True, data_columns=3, table="s.plain")
-    text = pass_text(made(dry_run=True, tables=[dry, report(outcome="dry run")]))
+    text = made(dry_run=True, tables=[dry, report(outcome="dry run")]).to_text()
     assert "2 tables (1 untagged)" in text and "s.plain" in text and "no tag on 3 columns" in text
     assert "untagged, so nothing in them is encrypted: s.plain" in text
     assert text.count("matches") == 1
-    assert pass_text(made(tables=[report(**UNTAGGED)])).startswith("untagged: 1 table (1 untagged)")
+    assert made(tables=[report(**UNTAGGED)]).to_text().startswith("untagged: 1 table (1 untagged)")
 
 
 WHOLE = UnitOutcome("p=0", 1, 2, 3, 4, "/t/p=0", "/new/p=0", True, finished="2026-05-03T10:00:00+00:00")

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from sparkcrypt.cli.tables.plan import plan_text
 from sparkcrypt.errors import ConfigError, RunConflictError
 from sparkcrypt.files.footers import FooterFacts
 from sparkcrypt.ledger.unit import Folder, Unit
@@ -210,24 +209,22 @@ def plan_of(*surveys: UnitSurvey, **changes: Any) -> TargetPlan:
 def test_the_text_names_units_and_files_only_where_asked() -> None:
     """A line for each unit that differs; with --files one for each file."""
     made = plan_of(survey("p=0"), survey("p=1"))
-    text = plan_text(made)
+    text = made.to_text()
     assert "  p=0: 2 files, 30 B: encrypt 2 (plaintext: 2)\n  p=1: " in text and "/t/p=0/a" not in text
-    assert "  /t/p=0/a: the file is not encrypted" in plan_text(made, files=True)
+    assert "  /t/p=0/a: the file is not encrypted" in made.to_text(files=True)
 
 
 def test_why_files_stay_as_they_are_is_named_of_each_unit() -> None:
     """Once for each reason, however many files have it."""
     drift = [Drift("unreadable", f"/t/p=0/{name}", None, "is damaged") for name in "ab"]
-    text = plan_text(
-        plan_of(replace(survey(), drift=(*drift, Drift("unknown", "/t/p=0/c", "mail", "was it renamed?"))))
-    )
+    text = plan_of(replace(survey(), drift=(*drift, Drift("unknown", "/t/p=0/c", "mail", "was it renamed?")))).to_text()
     assert "(unknown: 1, unreadable: 2); is damaged; mail: was it renamed?\n" in text
 
 
 def test_what_lies_above_partitions_is_named_in_any_case() -> None:
     """No unit has it."""
     above = Drift("summary_file", "/t/_metadata", None, "a summary of footers")
-    assert "  /t/_metadata: a summary of footers" in plan_text(plan_of(survey(), above=(above,)))
+    assert "  /t/_metadata: a summary of footers" in plan_of(survey(), above=(above,)).to_text()
 
 
 @pytest.mark.parametrize(
@@ -235,7 +232,7 @@ def test_what_lies_above_partitions_is_named_in_any_case() -> None:
 )
 def test_the_text_says_what_a_run_needs(free: int | None, told: str | None) -> None:
     """Calls of the key service, and room for the new files; a store without a limit has no line of it."""
-    text = plan_text(plan_of(survey(), free_bytes=free))
+    text = plan_of(survey(), free_bytes=free).to_text()
     assert "\nkey service: about 6 calls by each process" in text
     assert told in text if told else "free space" not in text
 

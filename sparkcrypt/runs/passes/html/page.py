@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from functools import cache
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -55,6 +56,11 @@ def _style() -> dict[str, str]:
         "style_name": _STYLE,
         "style_digest": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     }
+
+
+def embed(page: str) -> str:
+    """Return a page as an element of another, such as a notebook, whose styles it neither gets nor changes."""
+    return f'<iframe srcdoc="{escape(page)}" style="width: 100%; height: 40em; border: 0"></iframe>'
 
 
 def draw_lineage(lineage: Lineage) -> str:

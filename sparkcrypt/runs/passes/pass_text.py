@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.cli.frame.output import align_table, cut_lines
 from sparkcrypt.runs.passes.report import NOT_IN_PLACE
 from sparkcrypt.runs.rewrite.run_report import (
     IN_CLEAR,
@@ -16,7 +15,7 @@ from sparkcrypt.runs.rewrite.run_report import (
     WRITTEN_IN_CLEAR,
     describe_missing_keys,
 )
-from sparkcrypt.text import count_of, size_of
+from sparkcrypt.text import align_table, count_of, cut_lines, size_of
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.passes.report import PassReport
