@@ -1,6 +1,27 @@
 """Tag a column once; every Spark write then encrypts it, every read respects its key, history follows every change.
 
-Names are imported on first use, so that the helper process of a JVM starts with the standard library alone.
+Example::
+
+    import sparkcrypt
+
+    sparkcrypt.configure(spark, "policy.yaml")                   # writes encrypt, and reads need their keys
+    table = sparkcrypt.Table(spark, "sales.customers", "policy.yaml")
+    table.tag({"email": "pii"})
+    print(table.plan())                                          # each column's key, and what is to do
+    print(table.encrypt())                                       # existing files, each proven before it is used
+    table.read().show()
+
+`sparkcrypt init` writes a first policy.  Wherever a policy is asked for, the path of its file will do.
+
+sessions      configure, session
+tables        Table: plan, tag, encrypt, verify, read, expire, rollback, rotate, shred, status, lineage
+frames        tag, declassify, masked_columns, skipping_report
+functions     plan_table, encrypt_table, verify_table, read_table, index_table, status
+policies      load_policy, Policy, EncryptionPlan, SavedPlan, parquet_options
+
+`sparkcrypt.arrow` reads tables without Spark (pyarrow, pandas, polars, DuckDB), `sparkcrypt.errors` has every error,
+and `sparkcrypt.airflow` operators.  Names are imported on first use, so that the helper process of a JVM starts with
+the standard library alone.
 """
 
 from __future__ import annotations
@@ -22,6 +43,7 @@ if TYPE_CHECKING:
     from sparkcrypt.spark.setup.read import declassify, read_table, skipping_report, tag
     from sparkcrypt.spark.setup.session import configure, masked_columns, session
     from sparkcrypt.spark.tables.planning import plan_table
+    from sparkcrypt.table import Table
 
 __version__ = "0.1.0"
 
@@ -29,6 +51,7 @@ _HOMES = {
     "EncryptionPlan": "sparkcrypt.plan",
     "Policy": "sparkcrypt.policy.model",
     "SavedPlan": "sparkcrypt.runs.rewrite.saved_plan",
+    "Table": "sparkcrypt.table",
     "configure": "sparkcrypt.spark.setup.session",
     "declassify": "sparkcrypt.spark.setup.read",
     "encrypt_table": "sparkcrypt.runs.passes.run",
@@ -50,6 +73,7 @@ __all__ = [
     "EncryptionPlan",
     "Policy",
     "SavedPlan",
+    "Table",
     "__version__",
     "configure",
     "declassify",

@@ -20,13 +20,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTable:
-    """A table or bare folder, opened once; `open_target` creates it.
+class SessionUnderPolicy:
+    """A classic session, and the policy that says what tags mean in it."""
+
+    spark: SparkSession
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable(SessionUnderPolicy):
+    """A table or bare folder, opened once, with the session and policy; `open_target` creates it.
 
     Attributes:
-        spark: a classic session that is configured with the policy.
         target: the table or folder.
-        policy: what its tags mean.
         files: the file system.
         store: the state directory.
         trust: opens its journals, and authenticates its records.
@@ -34,9 +40,7 @@ class OpenTable:
         progress: receives progress updates.
     """
 
-    spark: SparkSession
     target: Target
-    policy: Policy
     files: HadoopFiles
     store: StateStore
     trust: TableTrust
@@ -54,9 +58,9 @@ def open_target(
     """Open a target; no file of it is read, and nothing is written.
 
     Args:
-        spark: as in `OpenTable`.
-        target: as in `OpenTable`.
-        policy: as in `OpenTable`.
+        spark: a classic session that is configured with the policy.
+        target: the table or folder.
+        policy: what its tags mean.
         progress: by default, nothing receives updates.
         others: the folders of other tables, which the tables of a pass share; by default, listed when first needed.
 
@@ -68,4 +72,4 @@ def open_target(
     locations = partial(locations_of, spark, target)
     pins = partial(pin_places_of, spark, target)
     trust = TableTrust(store, target.table_id, policy, target.base, locations, in_use.is_free, pins)
-    return OpenTable(spark, target, policy, HadoopFiles(spark), store, trust, in_use, progress or Progress())
+    return OpenTable(spark, policy, target, HadoopFiles(spark), store, trust, in_use, progress or Progress())
