@@ -16,7 +16,7 @@ Example::
 sessions      configure, session
 tables        Table: plan, tag, encrypt, verify, read, expire, rollback, rotate, shred, status, lineage
 frames        tag, declassify, masked_columns, skipping_report
-functions     plan_table, encrypt_table, verify_table, read_table, index_table, status
+functions     plan_table, plan_files, encrypt_table, verify_table, read_table, index_table, status
 policies      load_policy, Policy, EncryptionPlan, SavedPlan, parquet_options
 
 `sparkcrypt.arrow` reads tables without Spark (pyarrow, pandas, polars, DuckDB), `sparkcrypt.errors` has every error,

@@ -12,6 +12,7 @@ from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.load import PolicySource, policy_of
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.choose_tables import Gate
 from sparkcrypt.runs.passes.key_status import Due, KeySearch, find_overdue
@@ -242,7 +243,7 @@ def plan_target(
 def plan_files(
     spark: SparkSession,
     table: str | None,
-    policy: Policy,
+    policy: PolicySource,
     *,
     path: str | None = None,
     where: str | None = None,
@@ -257,7 +258,7 @@ def plan_files(
     Args:
         spark: a classic session; it will be configured with the policy.
         table: ``db.table``, or None with ``path``.
-        policy: what the tags mean.
+        policy: what the tags mean, or the path of its file.
         path: a bare folder of Parquet or ORC files.
         where: a predicate over partition columns.
         avro: an Avro schema whose tags are added; `encrypt_table` needs it again to apply the plan.
@@ -266,6 +267,7 @@ def plan_files(
         PlanError: the target or the predicate is refused.
         ConfigError: both or none of table and path are given, or the state directory cannot be opened.
     """
+    policy = policy_of(policy)
     if (table is None) == (path is None):
         raise ConfigError("give either a table or a path")
     configure(spark, policy)  # the schema of a bare folder is in its files, which may be encrypted

@@ -37,6 +37,7 @@ class RunKeywords(TypedDict, total=False):
     rotate_from: str | None
     purge: bool
     home: bool
+    plan: SavedPlan | None
     progress: Progress | None
     on_plan: Callable[[EncryptionPlan], None]
     on_failure: Callable[[Report], None]
