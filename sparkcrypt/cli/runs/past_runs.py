@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from sparkcrypt.cli.frame.command import Command
-from sparkcrypt.cli.frame.command_context import Workplace
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable, failed_report
 from sparkcrypt.cli.frame.known_runs import Authenticity, KnownRun, known_runs
 from sparkcrypt.cli.frame.options import (
     AGE,
@@ -24,6 +24,7 @@ from sparkcrypt.cli.frame.options import (
     options_from,
     path_option,
     policy_option,
+    report_option,
     required_table_option,
     select_options,
     spark_options,
@@ -66,6 +67,7 @@ class ResolveOptions(CommandOptions):
     adopt: bool = option(
         "With --keep old: also take in files that readers of a table which requires encryption refuse."
     )
+    report: str | None = use(report_option)
 
 
 @click.command(cls=Command)
@@ -80,13 +82,20 @@ def resolve(options: ResolveOptions) -> None:
       sparkcrypt backfill resolve 3f9a2c1d04b7 --table sales.customers --policy policy.yaml --keep new --reason "ours"
     """
     problem, table, keep = options.problem, options.table, options.keep
-    with Workplace(_APP, options.launch) as workplace:
+    check_writable(options.report)
+    head: dict[str, Any] = {"kind": "sparkcrypt resolve", "version": 1, "table": table}
+    with (
+        Workplace(_APP, options.launch) as workplace,
+        failed_report(workplace, options.report, table, **head),
+    ):
         loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.old_folders.problems import Decision
         from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 
         decision = select_options(Decision, options)
         done = resolve_problem(spark, table, loaded, problem, decision, progress_on_stderr())
+        ended = done.run.outcome if done.run else "done"
+        workplace.write_report(options.report, {**head, "outcome": ended, **done.to_dict()})
     outcome = f"; run {done.run.run_id}: {done.run.outcome}" if done.run else ""
     text = f"{table}: problem {problem} is resolved: {keep} files are kept{outcome}"
     show(done.to_dict(), text, as_json=options.as_json)
@@ -177,6 +186,7 @@ class ExpireOptions(FilterOptions, CommandOptions):
         metavar="TIME",
     )
     dry_run: bool = option("Tell what would be deleted, and delete nothing.")
+    report: str | None = use(report_option)
 
 
 @click.command(cls=Command)
@@ -194,38 +204,46 @@ def expire(context: click.Context, options: ExpireOptions) -> None:
       sparkcrypt backfill expire --table sales.customers --policy policy.yaml --dry-run
       sparkcrypt backfill expire --database sales --policy policy.yaml --older-than 7d
     """
-    tables, databases, path, run_id = options.tables, options.databases, options.path, options.run_id
-    filtered = bool(options.select or options.exclude)
-    text = tables[0] if len(tables) == 1 and not databases and path is None and not filtered else None
-    if text is not None and (any(sign in text for sign in "*?[") or (text.count("-") == 4 and "." not in text)):
-        text = None  # a pattern, or a UUID
-    if path is not None and filtered:
+    if options.path is not None and (options.select or options.exclude):
         raise click.UsageError("--select and --exclude go with --table and --database, not with --path", context)
-    if run_id is not None and text is None:
+    table = _only_table(options)
+    if options.run_id is not None and table is None:
         raise click.UsageError("--run goes with one --table, by its name", context)
-    with Workplace(_APP, options.launch) as workplace:
+    check_writable(options.report)
+    target = options.path or ", ".join((*options.tables, *(f"{name}.*" for name in options.databases)))
+    head: dict[str, Any] = {"kind": "sparkcrypt expire", "version": 1}
+    with (
+        Workplace(_APP, options.launch) as workplace,
+        failed_report(workplace, options.report, target, **head),
+    ):
         loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
         from sparkcrypt.runs.passes.choose_tables import Choice, Filters
-        from sparkcrypt.runs.passes.passes import expire_many
+        from sparkcrypt.runs.passes.passes import ManyExpired, expire_many
 
-        age = (
-            options.older_than
-            if options.older_than is not None
-            else 0.0
-            if run_id is not None
-            else float(loaded.grace_seconds)
-        )
+        grace = 0.0 if options.run_id is not None else float(loaded.grace_seconds)
+        age = options.older_than if options.older_than is not None else grace
         expiry = ExpiryOptions(age, options.dry_run, progress_on_stderr())
-        if text is not None:
-            done = expire_run(spark, text, loaded, run_id=run_id, options=expiry)
-            show(done.to_dict(), done.to_text(), as_json=options.as_json)
-            context.exit(VerificationError.exit_code if done.unread or done.refused else 0)
-        choice = Choice(tables, databases, Filters(options.select, options.exclude))
-        found = expire_many(spark, loaded, choice, path=path, options=expiry)
-    show(found.to_dict(), _describe_all_expired(found), as_json=options.as_json)
-    stays = any(table.unread or table.refused for table in found.tables)
-    context.exit(VerificationError.exit_code if found.failed or stays else 0)
+        if table is not None:
+            found = ManyExpired((expire_run(spark, table, loaded, run_id=options.run_id, options=expiry),))
+        else:
+            choice = Choice(options.tables, options.databases, Filters(options.select, options.exclude))
+            found = expire_many(spark, loaded, choice, path=options.path, options=expiry)
+        stays = bool(found.failed) or any(expired.unread or expired.refused for expired in found.tables)
+        outcome = "dry run" if options.dry_run else "incomplete" if stays else "done"
+        workplace.write_report(options.report, {**head, "outcome": outcome, **found.to_dict()})
+    document = found.to_dict() if table is None else found.tables[0].to_dict()
+    show(document, _describe_all_expired(found), as_json=options.as_json)
+    context.exit(VerificationError.exit_code if stays else 0)
+
+
+def _only_table(options: ExpireOptions) -> str | None:
+    """Return the one table that is named; None for any other choice, a pattern and a UUID among them."""
+    if len(options.tables) != 1 or options.databases or options.path or options.select or options.exclude:
+        return None
+    name = options.tables[0]
+    is_uuid = name.count("-") == 4 and "." not in name
+    return None if is_uuid or any(sign in name for sign in "*?[") else name
 
 
 def _describe_all_expired(found: ManyExpired) -> str:

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 import click
 
 from sparkcrypt.cli.frame.command import Command
-from sparkcrypt.cli.frame.command_context import Workplace, check_writable
-from sparkcrypt.cli.frame.options import CommandOptions, FilterOptions, TablesOptions, option, options_from
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable, failed_report
+from sparkcrypt.cli.frame.options import (
+    CommandOptions,
+    FilterOptions,
+    TablesOptions,
+    option,
+    options_from,
+    report_option,
+    use,
+)
 from sparkcrypt.cli.frame.output import show
 
 _APP = "sparkcrypt status"
@@ -24,6 +32,7 @@ class StatusOptions(CommandOptions):
     metrics: str | None = option(
         "Also write metrics there, as node exporter's textfile collector reads them: FILE.prom.", metavar="FILE"
     )
+    report: str | None = use(report_option)
 
 
 @click.command(cls=Command)
@@ -44,7 +53,11 @@ def status(context: click.Context, options: StatusOptions) -> None:
     """
     check_writable(options.html, "--html")
     check_writable(options.metrics, "--metrics")
-    with Workplace(_APP, options.launch, short=not options.fresh) as workplace:
+    check_writable(options.report)
+    with (
+        Workplace(_APP, options.launch, short=not options.fresh) as workplace,
+        failed_report(workplace, options.report, None, kind="sparkcrypt status", version=1),
+    ):
         policy = workplace.policy(options.policy)
         from sparkcrypt.runs.passes.estate import read_status, scan
 
@@ -58,6 +71,7 @@ def status(context: click.Context, options: StatusOptions) -> None:
             from sparkcrypt.runs.passes.metrics import metrics_text
 
             workplace.write(options.metrics, metrics_text(done))
+        workplace.write_report(options.report, done.to_dict())
     show(done.to_dict(), done.to_text(), as_json=options.as_json)
     context.exit(done.exit_code)
 

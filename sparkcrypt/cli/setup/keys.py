@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from sparkcrypt.cli.frame.command import Command, Group
-from sparkcrypt.cli.frame.command_context import Workplace
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable, failed_report
 from sparkcrypt.cli.frame.options import (
     AGE,
     CommandOptions,
@@ -22,6 +22,7 @@ from sparkcrypt.cli.frame.options import (
     option,
     options_from,
     policy_option,
+    report_option,
     spark_options,
     use,
 )
@@ -108,6 +109,7 @@ class CheckOptions(FilterOptions, TablesOptions, CommandOptions):
     """The options of `sparkcrypt keys check`."""
 
     without_former: bool = option("Open with the key service alone, and not with former ones of the policy.")
+    report: str | None = use(report_option)
 
 
 @click.command("check", cls=Command)
@@ -125,7 +127,13 @@ def check_keys(context: click.Context, options: CheckOptions) -> None:
       sparkcrypt keys check --database sales --policy policy.yaml --json
       sparkcrypt keys check --database sales --policy policy.yaml --without-former
     """
-    with Workplace("sparkcrypt keys", options.launch, short=True) as workplace:
+    check_writable(options.report)
+    target = ", ".join((*options.tables, *(f"{name}.*" for name in options.databases)))
+    head: dict[str, Any] = {"kind": "sparkcrypt keys check", "version": 1}
+    with (
+        Workplace("sparkcrypt keys", options.launch, short=True) as workplace,
+        failed_report(workplace, options.report, target, **head),
+    ):
         loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.keys.check_keys import check_keys as check
         from sparkcrypt.runs.passes.choose_tables import Filters
@@ -138,6 +146,8 @@ def check_keys(context: click.Context, options: CheckOptions) -> None:
             filters=Filters(options.select, options.exclude),
             without_former=options.without_former,
         )
+        outcome = "incomplete" if found.exit_code else "done"
+        workplace.write_report(options.report, {**head, "outcome": outcome, **found.to_dict()})
     rows = [
         (table.table, f"{table.files:,}", f"{table.encrypted:,}", f"{table.plaintext:,}", f"{len(table.unopened):,}")
         for table in found.tables

@@ -42,6 +42,7 @@ from sparkcrypt.runs.table.difference import find_dark
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.text import count_of
 
+_HEAD: dict[str, Any] = {"kind": "sparkcrypt verify", "version": 1}
 _NONE: Mapping[Path, str] = MappingProxyType({})
 
 
@@ -214,14 +215,14 @@ def verify(context: click.Context, options: VerifyOptions) -> None:
     check_writable(options.report)
     with (
         Workplace("sparkcrypt verify", options.launch) as workplace,
-        failed_report(workplace, options.report, table or path),
+        failed_report(workplace, options.report, table or path, **_HEAD),
     ):
         loaded = workplace.policy(options.policy)
         if paths:
             document, problems, text = verify_files(workplace, paths, loaded, any_key=options.any_key)
         else:
             document, problems, text = _verify_target(workplace, loaded, options)
-        workplace.write_report(options.report, document)
+        workplace.write_report(options.report, {**_HEAD, **document})
     show(document, text, as_json=options.as_json)
     if problems:
         say(f"error: {count_of(problems, 'difference')} found")

@@ -244,6 +244,7 @@ JOBS = {
     "index_table.py": "index",
     "rotate_keys.py": "rotate",
     "shred_keys.py": "shred",
+    "show_status.py": "status",
     "verify_table.py": "verify",
 }
 FENCED = re.compile(r"^ *```\w*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
