@@ -89,13 +89,14 @@ test-spark-%: $(JAR) .venv-spark-%/.installed
 	@$(WITH_JAVA) && .venv-spark-$*/bin/python -m pytest tests/spark tests/interop/test_arrow_tables.py \
 		-m "sparks and not newest" $(if $(ARGS),$(ARGS),$(SIDE_BY_SIDE))
 
-lint: $(INSTALLED)  ## style, types, the import contract, and licences of what this stands on
+lint: $(INSTALLED)  ## style, types, the import contract, licences of what this stands on, and pages that the code writes
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/list_dependencies.py --check
-	@echo "make lint: style, types, imports and licences are as they should be"
+	@$(BIN)/python -m tools.write_reference_pages --check
+	@echo "make lint: style, types, imports, licences and written pages are as they should be"
 
 docs: $(VENV)/.docs  ## build the site of docs/ into build/site/; a link or an anchor that is broken fails
 	@$(BIN)/python tools/list_dependencies.py --check

@@ -1,6 +1,6 @@
-"""Write docs/commands.md, the reference of the command line, from the commands themselves.
+"""Render docs/commands.md, the reference of the command line, from the commands themselves.
 
-Run it after a command or an option has changed: `python tools/write_commands_page.py`.
+`python tools/write_commands_page.py` writes it alone, `python -m tools.write_reference_pages` with its like.
 """
 
 from __future__ import annotations

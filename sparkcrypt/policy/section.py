@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, field, fields
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from sparkcrypt.errors import show
@@ -181,10 +182,15 @@ class Section:
 
 
 Read: TypeAlias = Callable[[Section, str], Any]
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def setting(
-    key: str, read: Read | None = None, write: Callable[[Any], Any] = lambda value: value, **default: Any
+    key: str,
+    read: Read | None = None,
+    write: Callable[[Any], Any] = lambda value: value,
+    known: Mapping[str, Any] = _NONE,
+    **default: Any,
 ) -> Any:
     """Return a field of a dataclass that a document has under a key.
 
@@ -192,14 +198,16 @@ def setting(
         key: the key; ``a.b`` is ``b`` of the mapping ``a``.
         read: reads it from its mapping; None: whoever reads the others gives it.
         write: returns its value as a document has it; tuples become lists.
+        known: what the page of fields tells besides: the ``allowed`` values, and which counts where it is ``unset``.
         **default: ``default=`` the value that documents leave out.
     """
-    return field(**default, metadata={"key": key, "read": read, "write": write})
+    return field(**default, metadata={"key": key, "read": read, "write": write, **known})
 
 
 def choice_setting(key: str, allowed: Sequence[Any], unset: Any = None, **default: Any) -> Any:
     """Return such a field for one of some values; ``unset`` is what is read where a document has none."""
-    return setting(key, lambda section, name: section.choice(name, allowed, unset), **default)
+    known = {"allowed": allowed, "unset": None if unset is REQUIRED else unset}
+    return setting(key, lambda section, name: section.choice(name, allowed, unset), known=known, **default)
 
 
 def duration_setting(key: str) -> Any:
