@@ -1,4 +1,4 @@
-"""What MkDocs asks while it builds the site: the pages that lie outside of docs/, and links between them and docs/.
+"""What MkDocs asks while it builds the site: the pages outside of docs/, links between all, and what came out as text.
 
 The pages are written to be read where they lie, in a checkout or on a forge. On the site they keep their places, but
 that the README is the first page, and what is below docs/ is at the top.
@@ -6,6 +6,7 @@ that the README is the first page, and what is below docs/ is at the top.
 
 from __future__ import annotations
 
+import logging
 import posixpath
 import re
 from pathlib import Path
@@ -21,6 +22,10 @@ DOCS = "docs/"
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "LICENSE", "conf", "tests/corpus/README.md")
 """Files and folders outside of docs/ that are on the site."""
 LINK = re.compile(r"(\]\()([^)\s#]+)?(#[^)\s]*)?(?=\))")
+LOG = logging.getLogger("mkdocs.hooks.site_hook")
+"""A warning to MkDocs's own logger fails a strict build."""
+_CODE = re.compile(r"<(pre|code)\b.*?</\1>", re.DOTALL)
+_MARKUP = re.compile(r"^\s*(?:<(?:p|li|td)>)?\s*((?:[-*+]|\d+\.) |\||```)", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -96,6 +101,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Bring the links of a page to where the site has their targets."""
     return relink(markdown, page.file.src_uri)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Warn of lists, tables and blocks of code that came out as text."""
+    for line in find_unrendered(html):
+        LOG.warning("%s: is text on the site, and not a list, table or block: %r", page.file.src_uri, line)
+    return html
+
+
+def find_unrendered(html: str) -> list[str]:
+    """Return the lines of a page's HTML that show marks of Markdown, such as of a list that is indented by two."""
+    plain = _CODE.sub(lambda code: "\n" * code[0].count("\n"), html)
+    return [plain[found.start() :].lstrip().partition("\n")[0] for found in _MARKUP.finditer(plain)]
 
 
 def _above(path: str) -> list[str]:

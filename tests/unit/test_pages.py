@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.site_hook import LINK, ROOT, outside_files, relink, site_uri, slug, source_of
+from tools.site_hook import LINK, ROOT, find_unrendered, outside_files, relink, site_uri, slug, source_of
 
 FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`[^`\n]*`")
@@ -87,3 +87,27 @@ def test_every_how_to_is_named_by_the_readme() -> None:
     """A reader finds each job from the first page."""
     text = Path(ROOT / "README.md").read_text(encoding="utf-8")
     assert [page for page in PAGES if page.startswith("docs/how-to/") and f"({page})" not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_nested_lists_are_lists_on_the_site(page: str) -> None:
+    """Forges take any indentation, MkDocs takes four spaces for each level."""
+    text = FENCED.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    items = re.findall(r"^( +)(?:[-*+]|\d+\.) ", text, re.MULTILINE)
+    assert [indent for indent in items if len(indent) % 4] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_are_tables_on_the_site(page: str) -> None:
+    """One begins after an empty line, or the lines above and below it are one paragraph."""
+    lines = FENCED.sub("", (ROOT / page).read_text(encoding="utf-8")).splitlines()
+    heads = [number for number, line in enumerate(lines) if re.match(r" *\|( ?:?-+:? ?\|)+$", line)]
+    assert [lines[number - 1] for number in heads if number > 1 and lines[number - 2].strip()] == []
+
+
+def test_markup_that_came_out_as_text_is_found() -> None:
+    """In lists and paragraphs; code may show what it likes."""
+    html = "<ol>\n<li>one\n  - two</li>\n</ol>\n<p>text\n| a | b |</p>\n<p>```sh</p>"
+    assert find_unrendered(html) == ["- two</li>", "| a | b |</p>", "<p>```sh</p>"]
+    fine = "<pre><code>- a\n| b |\n</code></pre>\n<ul>\n<li><code>- x</code> and 1.5 - 2</li>\n</ul>\n<p>2026</p>"
+    assert find_unrendered(fine) == []
