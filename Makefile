@@ -100,7 +100,8 @@ lint: $(INSTALLED)  ## style, types, the import contract, licences of what this 
 
 docs: $(VENV)/.docs  ## build the site of docs/ into build/site/; a link or an anchor that is broken fails
 	@$(BIN)/python tools/list_dependencies.py --check
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@mkdir -p build && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict >build/mkdocs.log 2>&1 || \
+		{ grep -v '^INFO' build/mkdocs.log >&2; exit 1; }  # with --quiet no warning would count
 	@echo "make docs: build/site/index.html is the site"
 
 house: $(INSTALLED)  ## count what makes the code easy or hard to carry on: lines, modules, parameters, holders; ARGS=--list names them

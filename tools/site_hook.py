@@ -25,7 +25,7 @@ LINK = re.compile(r"(\]\()([^)\s#]+)?(#[^)\s]*)?(?=\))")
 LOG = logging.getLogger("mkdocs.hooks.site_hook")
 """A warning to MkDocs's own logger fails a strict build."""
 _CODE = re.compile(r"<(pre|code)\b.*?</\1>", re.DOTALL)
-_MARKUP = re.compile(r"^\s*(?:<(?:p|li|td)>)?\s*((?:[-*+]|\d+\.) |\||```)", re.MULTILINE)
+_MARKUP = re.compile(r"^\s*(?:<(?:p|li)>)?\s*((?:[-*+]|\d+\.) |\||```)", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -40,7 +40,9 @@ def outside_files() -> list[str]:
     for name in OUTSIDE:
         path = ROOT / name
         below = (
-            [file for file in path.rglob("*") if file.suffix in (".md", ".py", ".yaml")] if path.is_dir() else [path]
+            [file for file in path.rglob("*") if file.suffix in (".json", ".md", ".py", ".yaml")]
+            if path.is_dir()
+            else [path]
         )
         found += sorted(file.relative_to(ROOT).as_posix() for file in below)
     return found
