@@ -14,6 +14,8 @@ JAR := sparkcrypt/_jar/sparkcrypt.jar
 JAR_SOURCES := $(shell find jars sparkcrypt -name '*.java' -o -name '*.py' -not -path '*/__pycache__/*' 2>/dev/null)
 # The last release of each series that is served.
 SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
+# Airflows besides that of the suite, which tests/airflow/constraints.txt names.
+AIRFLOWS := 2.10.5 2.11.2
 PYTEST := $(BIN)/python -m pytest
 # Tests of Spark wait now and then, so two cores serve three processes; files go in their order, the longest folders first.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
@@ -35,7 +37,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help house demo demo-access demo-cluster demo-estate demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint docs audit sbom jar bench chaos attacks nights clean
+.PHONY: help house demo demo-access demo-cluster demo-estate demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks test-airflows lint docs audit sbom jar bench chaos attacks nights clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -89,6 +91,15 @@ test-spark-%: $(JAR) .venv-spark-%/.installed
 	@$(WITH_JAVA) && .venv-spark-$*/bin/python -m pytest tests/spark tests/interop/test_arrow_tables.py \
 		-m "sparks and not newest" $(if $(ARGS),$(ARGS),$(SIDE_BY_SIDE))
 
+test-airflows: $(addprefix test-airflow-,$(AIRFLOWS))  ## operators, example DAGs and one run of a DAG on older Airflows, in environments of their own
+	@echo "make test-airflows: operators and examples work on Airflow $(AIRFLOWS)"
+
+# One of them: make test-airflow-2.10.5
+test-airflow-%: .venv-airflow-%/.installed
+	@export AIRFLOW_HOME="$$PWD/.venv-airflow-$*/home" AIRFLOW__CORE__LOAD_EXAMPLES=False PYTHONPATH="$$PWD" PYTHONWARNINGS=ignore && \
+		rm -rf "$$AIRFLOW_HOME" && .venv-airflow-$*/bin/airflow db migrate >/dev/null && \
+		.venv-airflow-$*/bin/python -m pytest -q -p no:cacheprovider tests/airflow/inside $(ARGS)
+
 lint: $(INSTALLED)  ## style, types, the import contract, licences of what this stands on, and pages that the code writes
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -135,7 +146,7 @@ nights: $(JAR)  ## nights of people, killed passes, expires and rotations on an 
 	@echo "make nights: no row was lost, doubled or left in clear, and no command was stuck"
 
 clean:  ## remove everything that the verbs made here, environments included
-	@rm -rf $(VENV) .venv-audit .venv-spark-* sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \
+	@rm -rf $(VENV) .venv-airflow-* .venv-audit .venv-spark-* sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis .coverage .coverage.* metastore_db derby.log spark-warehouse demo/work*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "make clean: environments, jar and caches are removed"
@@ -166,4 +177,11 @@ $(VENV)/.docs: $(INSTALLED)
 	@PYTHONWARNINGS=ignore $(@D)/bin/python -m pip install -q --no-build-isolation -c $(@D)/constraints.txt \
 		-e . 'pyspark[connect]==$*' $(if $(filter 3.5.%,$*),'pandas<2.3' 'numpy<2' 'pyarrow<18','pandas<3' pyarrow) \
 		pytest pytest-timeout pytest-xdist hypothesis chispa 'moto[s3]' flask flask-cors fsspec polars duckdb
+	@touch $@
+
+# Constraints were resolved by pip from the package index: Airflow's own are kept elsewhere.
+.venv-airflow-%/.installed: tests/airflow/constraints-%.txt setup.cfg
+	@$$(for name in python3.11 python3.12 python3.10; do \
+		$$name -c 'import venv, ensurepip' 2>/dev/null && echo $$name && break; done) -m venv $(@D)
+	@$(@D)/bin/python -m pip install -q -c $< apache-airflow apache-airflow-providers-apache-spark pytest pytest-timeout
 	@touch $@

@@ -2,7 +2,8 @@
 
 refresh, a task for each table
 
-Copy it into the DAGs folder and set the parameters below; docs/deploy.md lists what Airflow and Spark need for it.
+Copy it into the DAGs folder and set the parameters below; docs/how-to/airflow.md lists what Airflow and Spark need for
+it.
 Create a table's store first: `sparkcrypt index create --table T --column COL --policy policy.yaml`.
 """
 
@@ -11,9 +12,12 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from airflow.sdk import dag, task
-
 from sparkcrypt.airflow import SparkcryptIndexOperator
+
+try:
+    from airflow.sdk import dag, task
+except ModuleNotFoundError:  # Airflow 2
+    from airflow.decorators import dag, task
 
 
 @dag(

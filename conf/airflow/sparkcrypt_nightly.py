@@ -4,7 +4,8 @@ plan -> backfill, a task for each month that differs -> verify, check keys -> wa
 
 A night without drift still expires what earlier nights left.
 
-Copy it into the DAGs folder and set the parameters below; docs/deploy.md lists what Airflow and Spark need for it.
+Copy it into the DAGs folder and set the parameters below; docs/how-to/airflow.md lists what Airflow and Spark need for
+it.
 """
 
 from __future__ import annotations
@@ -12,25 +13,32 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.providers.standard.sensors.date_time import DateTimeSensor
-from airflow.sdk import dag, task
+from sparkcrypt.airflow import (
+    SparkcryptBackfillOperator,
+    SparkcryptCheckKeysOperator,
+    SparkcryptExpireOperator,
+    SparkcryptPlanOperator,
+    SparkcryptVerifyOperator,
+    read_report,
+)
 
-from sparkcrypt.airflow import SparkcryptBackfillOperator, SparkcryptPlanOperator, read_report
+try:
+    from airflow.providers.standard.sensors.date_time import DateTimeSensor
+    from airflow.sdk import dag, task
+except ModuleNotFoundError:  # Airflow 2
+    from airflow.decorators import dag, task
+    from airflow.sensors.date_time import DateTimeSensor
 
-SPARK: dict[str, Any] = {
+JOB: dict[str, Any] = {
     "conn_id": "spark_default",
     # Memory for the native engine's workers on YARN and Kubernetes: Python processes beside the JVM.
     "conf": {"spark.executor.memoryOverhead": "1g"},
-}
-BACKFILL: dict[str, Any] = {
-    **SPARK,
-    "application": "{{ params.jobs }}/backfill.py",
     "table": "{{ params.table }}",
     "policy": "{{ params.policy }}",
     # The driver writes reports there and Airflow's worker reads them, so both must have access to the file system.
     "report_folder": "{{ params.reports }}",
 }
+BACKFILL: dict[str, Any] = {**JOB, "application": "{{ params.jobs }}/backfill.py"}
 
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 
@@ -71,19 +79,14 @@ def sparkcrypt_nightly() -> None:
         where=months(plan.output)
     )
 
-    verify = SparkSubmitOperator(
+    verify = SparkcryptVerifyOperator(
         task_id="verify",
         application="{{ params.jobs }}/verify_table.py",
-        application_args=["--table", "{{ params.table }}", "--policy", "{{ params.policy }}"],
         trigger_rule="none_failed",  # runs also if there was nothing to do
-        **SPARK,
+        **JOB,
     )
-    check_keys = SparkSubmitOperator(
-        task_id="check_keys",
-        application="{{ params.jobs }}/check_keys.py",
-        application_args=["--table", "{{ params.table }}", "--policy", "{{ params.policy }}"],
-        trigger_rule="none_failed",
-        **SPARK,
+    check_keys = SparkcryptCheckKeysOperator(
+        task_id="check_keys", application="{{ params.jobs }}/check_keys.py", trigger_rule="none_failed", **JOB
     )
 
     @task
@@ -98,16 +101,12 @@ def sparkcrypt_nightly() -> None:
         mode="reschedule",
         poke_interval=600,
     )
-    expire = SparkSubmitOperator(
+    expire = SparkcryptExpireOperator(
         task_id="expire",
-        application="{{ params.jobs }}/backfill.py",
         # Counted for each run from its last swap, so a run that somebody else made meanwhile keeps its old files.
-        application_args=[
-            *("expire", "--table", "{{ params.table }}", "--policy", "{{ params.policy }}"),
-            *("--older-than", "{{ params.grace_hours }}h"),
-        ],
+        options=["--older-than", "{{ params.grace_hours }}h"],
         trigger_rule="none_failed",
-        **SPARK,
+        **BACKFILL,
     )
     backfill >> verify >> check_keys >> expire
     backfill >> grace >> wait >> expire  # grace and wait are skipped if the backfill is

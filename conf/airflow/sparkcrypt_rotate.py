@@ -2,7 +2,8 @@
 
 rotate, a task for each key
 
-Copy it into the DAGs folder and set the parameters below; docs/deploy.md lists what Airflow and Spark need for it.
+Copy it into the DAGs folder and set the parameters below; docs/how-to/airflow.md lists what Airflow and Spark need for
+it.
 `sparkcrypt keys status` shows which keys are due (`rotate_every` in the policy).
 """
 
@@ -11,9 +12,12 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from airflow.sdk import dag, task
-
 from sparkcrypt.airflow import SparkcryptRotateOperator
+
+try:
+    from airflow.sdk import dag, task
+except ModuleNotFoundError:  # Airflow 2
+    from airflow.decorators import dag, task
 
 
 @dag(

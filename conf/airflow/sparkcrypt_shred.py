@@ -3,8 +3,8 @@
 plan -> confirmed -> shred
 
 A scheduled run only plans. After reading its plan, an operator triggers the DAG with `reason`, and with `head` from the
-plan's XCom or from elsewhere. Copy it into the DAGs folder and set the parameters below; docs/deploy.md lists what
-Airflow and Spark need for it. Shredding cannot be undone: see docs/keys.md.
+plan's XCom or from elsewhere. Copy it into the DAGs folder and set the parameters below; docs/how-to/airflow.md
+lists what Airflow and Spark need for it. Shredding cannot be undone: see docs/keys.md.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from airflow.sdk import dag, task
-
 from sparkcrypt.airflow import SparkcryptShredOperator
+
+try:
+    from airflow.sdk import dag, task
+except ModuleNotFoundError:  # Airflow 2
+    from airflow.decorators import dag, task
 
 
 @dag(
@@ -45,7 +48,7 @@ def sparkcrypt_shred() -> None:
     plan = SparkcryptShredOperator(task_id="plan", **where)
 
     @task.short_circuit
-    def confirmed(params: dict[str, Any], found: dict[str, Any]) -> bool:
+    def confirmed(found: dict[str, Any], params: dict[str, Any]) -> bool:
         """Tell whether a key is due and a reason was given."""
         return bool(found["due"] and params["reason"].strip())
 

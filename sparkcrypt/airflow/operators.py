@@ -1,22 +1,39 @@
-"""Operators and a sensor that submit jobs through a Spark connection, and succeed or fail by the jobs' reports."""
+"""Operators that submit jobs through a Spark connection, and succeed or fail by the jobs' reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from datetime import datetime, timedelta, timezone
 from inspect import Parameter, Signature, signature
 from typing import Any
 
 from airflow.exceptions import AirflowException
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from sparkcrypt.airflow.reports import INDEX, KIND, SHRED, find_report, judge_report, new_report, shorten_report
+from sparkcrypt.airflow.reports import (
+    BACKFILL,
+    CHECK,
+    EXPIRE,
+    INDEX,
+    RESOLVE,
+    SHRED,
+    STATUS,
+    VERIFY,
+    ReportLink,
+    ReportTrigger,
+    StatusLink,
+    find_report,
+    new_report,
+    shorten_report,
+)
+from sparkcrypt.airflow.verdicts import judge_report
+from sparkcrypt.airflow.versions import Asset
 
 ONE_ATTEMPT = {"spark.yarn.maxAppAttempts": "1"}
 """YARN restarts a driver that ended with another exit code than 0, such as a plan's 2 for drift, but only Airflow
 should retry."""
+NO_WAIT = {"spark.yarn.submit.waitAppCompletion": "false"}
+"""What makes spark-submit end once YARN has taken the application; Spark asks for it in cluster mode alone."""
 _OPTIONS = {"columns": "--column", "apply": "--yes", "dry_run": "--dry-run"}
 
 
@@ -27,27 +44,40 @@ class _Command:
     Attributes:
         kind: the kind of its report.
         arguments: the arguments that it has, in the order of its command line.
-        single: the argument that must be one name.
+        words: what begins its command line.
+        single: the arguments that must be one name or text.
         reserved: options that the task sets itself, besides ``--report`` and ``--dry-run``.
     """
 
     kind: str
     arguments: tuple[str, ...]
-    single: str | None = None
+    words: tuple[str, ...] = ()
+    single: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
 
 
 _COMMANDS = {
-    "backfill": _Command(KIND, ("table", "database", "path", "policy", "where", "changed", "dry_run")),
-    "rotate": _Command(KIND, ("key", "table", "database", "policy", "dry_run"), single="key"),
+    "backfill": _Command(BACKFILL, ("table", "database", "path", "policy", "where", "changed", "dry_run")),
+    "rotate": _Command(BACKFILL, ("key", "table", "database", "policy", "dry_run"), single=("key",)),
     "shred": _Command(
         SHRED,
         ("table", "database", "key", "head", "policy", "apply", "reason"),
         reserved=("--yes", "--reason"),
     ),
     "index": _Command(
-        INDEX, ("table", "columns", "policy"), single="table", reserved=("--table", "--column", "--path")
+        INDEX, ("table", "columns", "policy"), single=("table",), reserved=("--table", "--column", "--path")
     ),
+    "verify": _Command(VERIFY, ("table", "path", "policy", "where")),
+    "expire": _Command(EXPIRE, ("table", "database", "path", "policy", "dry_run"), words=("expire",)),
+    "check_keys": _Command(CHECK, ("table", "database", "policy")),
+    "resolve": _Command(
+        RESOLVE,
+        ("problem", "table", "keep", "reason", "policy"),
+        words=("resolve",),
+        single=("problem", "table", "keep", "reason"),
+        reserved=("--table", "--keep", "--reason"),
+    ),
+    "status": _Command(STATUS, ("database", "policy")),
 }
 
 
@@ -56,33 +86,46 @@ class JobArguments:
     """The arguments of the operators, besides those of ``SparkSubmitOperator``.
 
     Attributes:
-        command: ``backfill``, ``rotate``, ``shred`` or ``index``; the operators below set it.
-        application: path or URI of the command's job: `jobs/backfill.py`, `jobs/rotate_keys.py`, `jobs/shred_keys.py`
-            or `jobs/index_table.py`. (templated)
+        command: ``backfill``, ``rotate``, ``shred``, ``index``, ``verify``, ``expire``, ``check_keys``, ``resolve`` or
+            ``status``; the operators below set it.
+        application: path or URI of the command's job: `jobs/backfill.py`, which also expires and resolves,
+            `jobs/rotate_keys.py`, `jobs/shred_keys.py`, `jobs/index_table.py`, `jobs/verify_table.py`,
+            `jobs/check_keys.py` or `jobs/show_status.py`. (templated)
         policy: path or URI of the policy, as the driver opens it. (templated)
         report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
             its own file there. (templated)
-        table: a table, a pattern such as ``sales.cust*``, or several; to index, one ``db.table``.  To rotate, none
-            means the tables that use the key by records in the state directory, and to shred every table there.
-            (templated)
-        database: a database, or several; not to index. (templated)
-        path: to backfill a bare folder instead, with ``--output`` or ``--exclusive`` among the options. (templated)
-        where: to backfill only these partitions: a predicate over partition columns. (templated; made for ``expand``)
+        table: a table, a pattern such as ``sales.cust*``, or several; to index, verify and resolve, one ``db.table``.
+            To rotate, none means the tables that use the key by records in the state directory, and to shred every
+            table there. (templated)
+        database: a database, or several; not to index, verify and resolve. (templated)
+        path: to backfill, verify or expire a bare folder instead; a backfill needs ``--output`` or ``--exclusive``
+            among the options. (templated)
+        where: to backfill or verify only these partitions: a predicate over partition columns. (templated; made for
+            ``expand``)
         changed: to leave out of a backfill tables whose tags, policy and files have not changed since the last pass.
         key: the master key to rotate; to shred, only this key, such as a tenant's. (templated)
         columns: to create or re-create a store with indexes of these columns, each ``COL`` or ``COL:KIND…``; none to
             refresh the existing store. (templated)
         apply: delete the keys that are due; this cannot be undone.
-        reason: the reason, for readers of the audit of keys; required with ``apply``, not allowed for a plan.
-            (templated)
+        reason: the reason, for readers of the audit: of keys, required with ``apply`` and not allowed for a plan; of a
+            table, required to resolve. (templated)
         head: to shred, the head of the audit of keys, as ``NUMBER:DIGEST``; ``none`` if no key was ever held or
             shredded. (templated)
-        dry_run: report what a backfill or rotation would do, and change nothing.
+        problem: the open problem to resolve. (templated)
+        keep: to resolve, ``new`` to keep the table as it is, ``old`` to keep what is in the old folder. (templated)
+        dry_run: report what a backfill, rotation or expiry would do, and change nothing.
         options: further options of the job, such as ``["--max-duration", "4h"]``. (templated)
-        allow_incomplete: succeed although units, tables or keys could not be done; ``quarantined``, ``failed`` and
-            ``refused``, or ``keys``, ``kept``, ``left`` and ``not_scanned`` in the XCom name them, for a downstream
-            task to decide.
+        allow_incomplete: succeed although units, tables or keys could not be done, or files differ; ``quarantined``,
+            ``failed`` and ``refused``, or ``keys``, ``kept``, ``left``, ``not_scanned``, ``unopened`` and ``drift`` in
+            the XCom name them, for a downstream task to decide.
+        deferrable: release the worker while an application runs on YARN in cluster mode: a trigger waits for the
+            report.  Needs ``execution_timeout``, by which a driver that died without a report ends the task.
         report_conn_id: the connection for reading reports from object storage.
+        report_url: URL under which browsers see the report folder: the task then links to its report, and a backfill
+            also writes it there as a page. (templated)
+        status_url: URL of the page that `sparkcrypt status --html` writes, to which the task then links. (templated)
+        assets: give the task an outlet for each table that it names, see `table_asset`; their events have the outcome
+            and the report.  Tasks that are expanded get none, since Airflow knows outlets before it expands.
         xcom_items: maximum number of entries of each list in the XCom; the report has all.
     """
 
@@ -100,10 +143,16 @@ class JobArguments:
     apply: bool = False
     reason: str | None = None
     head: str | None = None
+    problem: str | None = None
+    keep: str | None = None
     dry_run: bool = False
     options: Sequence[str] = ()
     allow_incomplete: bool = False
+    deferrable: bool = False
     report_conn_id: str | None = None
+    report_url: str | None = None
+    status_url: str | None = None
+    assets: bool = False
     xcom_items: int = 50
 
 
@@ -138,8 +187,9 @@ class SparkcryptOperator(SparkSubmitOperator):
 
     template_fields: Sequence[str] = (
         *(*SparkSubmitOperator.template_fields, "policy", "options", "report_folder", "table", "database", "path"),
-        *("where", "key", "columns", "reason", "head"),
+        *("where", "key", "columns", "reason", "head", "problem", "keep", "report_url", "status_url"),
     )
+    operator_extra_links = (ReportLink(), StatusLink())
     conf: dict[str, Any] | None
     _hook: Any
 
@@ -154,7 +204,15 @@ class SparkcryptOperator(SparkSubmitOperator):
             raise AirflowException(f"there is no command {job.command!r}; allowed: {', '.join(_COMMANDS)}")
         if job.command == "shred" and job.apply != (job.reason is not None):
             raise AirflowException("apply and reason go together: give both to shred keys, and none to plan")
+        assets = [table_asset(name) for name in _list_names(job.table)] if job.assets else []
+        if assets:
+            others["outlets"] = [*(others.get("outlets") or ()), *assets]
         super().__init__(application=job.application, **others)
+        if job.deferrable and self.execution_timeout is None:
+            raise AirflowException(
+                "deferrable needs execution_timeout, since a driver that died writes no report, and would be awaited "
+                "for ever"
+            )
         for name, value in vars(job).items():
             setattr(self, name, value)
         own = _COMMANDS[job.command].arguments
@@ -168,6 +226,7 @@ class SparkcryptOperator(SparkSubmitOperator):
         # A retry that reconnected to an earlier try's application would wait for a report of another name.  A new
         # submission resumes what an earlier try left unfinished, by its run's journal.
         self.durable = False
+        self.table_assets = assets
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Submit the job, and return its shortened report if the job did everything.
@@ -177,8 +236,27 @@ class SparkcryptOperator(SparkSubmitOperator):
         """
         arguments = self.list_arguments()
         uri = new_report(self.report_folder, context)
-        failure = self._submit([*arguments, "--report", uri], context)
-        report = find_report(uri, self.report_conn_id, (_COMMANDS[self.command].kind,))
+        failure = self._submit([*arguments, "--report", uri, *self._show(uri, context)], context)
+        if failure is not None:
+            self.log.info("spark-submit ended with an error; the report tells what it means")
+        elif self.deferrable and self.find_report(uri) is None:
+            self.defer(
+                trigger=ReportTrigger(uri, self.report_conn_id),
+                method_name="take_report",
+                timeout=self.execution_timeout,
+            )
+        return self._finish(uri, context, failure)
+
+    def take_report(self, context: Any, event: dict[str, Any]) -> dict[str, Any]:
+        """Go on after the trigger has found the report of a submission; see `execute`."""
+        return self._finish(str(event["report"]), context, None)
+
+    def find_report(self, uri: str) -> dict[str, Any] | None:
+        """Return a report of this command's kind; None if it does not exist."""
+        return find_report(uri, self.report_conn_id, (_COMMANDS[self.command].kind,))
+
+    def _finish(self, uri: str, context: Any, failure: Exception | None) -> dict[str, Any]:
+        report = self.find_report(uri)
         if report is None:
             why = (
                 f": {failure}"
@@ -189,9 +267,26 @@ class SparkcryptOperator(SparkSubmitOperator):
                 )
             )
             raise AirflowException(f"the job ended and wrote no report to {uri}{why}") from failure
-        if failure is not None:
-            self.log.info("spark-submit ended with an error; the report tells what it means")
-        return self.judge(report, uri)
+        result = self.judge(report, uri)
+        for asset in self.table_assets:
+            context["outlet_events"][asset].extra = {"outcome": result["outcome"], "report": uri}
+        return result
+
+    def _show(self, uri: str, context: Any) -> list[str]:
+        """Give the task its links, and return the options by which the job writes the page that one leads to."""
+        page = None
+        if self.report_url and self.command == "backfill" and "--html" not in self._option_names():
+            page = f"{uri.removesuffix('.json')}.html"
+        urls = {StatusLink.key: self.status_url}
+        if self.report_url:
+            urls[ReportLink.key] = f"{self.report_url.rstrip('/')}/{(page or uri).rpartition('/')[2]}"
+        for key, url in urls.items():
+            if url:
+                context["ti"].xcom_push(key=key, value=url)
+        return ["--html", page] if page else []
+
+    def _option_names(self) -> set[str]:
+        return {str(option).partition("=")[0] for option in self.options}
 
     def judge(self, report: dict[str, Any], uri: str) -> dict[str, Any]:
         """Check a report, and return the XCom: the shortened report, what it means, and its URI.
@@ -201,7 +296,7 @@ class SparkcryptOperator(SparkSubmitOperator):
         """
         dry_run = self.dry_run or (self.command == "shred" and not self.apply)
         verdict = judge_report(report, uri, dry_run=dry_run, allow_incomplete=self.allow_incomplete)
-        self.log.info("%s; the whole report: %s", report["outcome"], uri)
+        self.log.info("%s; the whole report: %s", report.get("outcome", "read"), uri)
         return {**shorten_report(report, self.xcom_items), **verdict, "report": uri}
 
     def list_arguments(self) -> list[str]:
@@ -212,33 +307,46 @@ class SparkcryptOperator(SparkSubmitOperator):
         """
         command = _COMMANDS[self.command]
         self._check_arguments(command)
-        line = {"shred": ["apply" if self.apply else "plan"]}.get(self.command, [])
-        line = ["create" if _list_names(self.columns) else "refresh"] if self.command == "index" else line
+        line = [*command.words]
+        if self.command == "shred":
+            line = ["apply" if self.apply else "plan"]
+        elif self.command == "index":
+            line = ["create" if _list_names(self.columns) else "refresh"]
         for name in command.arguments:
             value, option = getattr(self, name), _OPTIONS.get(name, f"--{name}")
             if isinstance(value, bool):
                 line += [option] if value else []
+            elif name == "problem":
+                line.append(value)
             else:
                 line += [part for text in _list_names(value) for part in (option, text)]
         return [*line, *(str(option) for option in self.options)]
 
     def _check_arguments(self, command: _Command) -> None:
-        names = {str(option).partition("=")[0] for option in self.options}
-        own = {"--report", "--dry-run", *command.reserved} & names
+        own = {"--report", "--dry-run", *command.reserved} & self._option_names()
         if own:
             raise AirflowException(f"options hold {', '.join(sorted(own))}, which the task sets itself; leave it out")
-        if command.single and not (isinstance(name := getattr(self, command.single), str) and name):
-            raise AirflowException(f"{command.single} is empty or a list; name one; after templating there may be none")
+        for single in command.single:
+            if not (isinstance(text := getattr(self, single), str) and text.strip()):
+                raise AirflowException(f"{single} is empty or a list; name one; after templating there may be none")
         if self.command == "shred" and self.apply and not (self.reason or "").strip():
             raise AirflowException("reason is empty; say why keys are shredded; after templating there may be none")
-        tables = [*_list_names(self.table), *_list_names(self.database)]
-        if self.command == "backfill" and (not self.path) == (not tables):
-            raise AirflowException("give table or database, or else path; after templating there is none, or both")
+        self._check_tables(command)
+
+    def _check_tables(self, command: _Command) -> None:
+        names = [name for name in ("table", "database") if name in command.arguments]
+        chosen = [text for name in names for text in _list_names(getattr(self, name))]
+        if "path" in command.arguments and (not self.path) == (not chosen):
+            raise AirflowException(f"give {' or '.join(names)}, or else path; after templating there is none, or both")
+        if self.command == "check_keys" and not chosen:
+            raise AirflowException("give table or database; after templating there is none")
+        if self.command == "verify" and len(chosen) > 1:
+            raise AirflowException("table is a list; name one, and expand the task over several")
 
     def _submit(self, line: list[str], context: Any) -> Exception | None:
         """Submit the job, and return the provider's error if it ended with another exit code than 0."""
         self.application_args = line
-        self.conf = {**ONE_ATTEMPT, **(self.conf or {})}
+        self.conf = {**ONE_ATTEMPT, **(NO_WAIT if self.deferrable else {}), **(self.conf or {})}
         self._hook = None  # the hook of an earlier submission has its arguments
         try:
             super().execute(context)
@@ -311,80 +419,55 @@ class SparkcryptIndexOperator(SparkcryptOperator):
         super().__init__(command="index", table=table, **arguments)
 
 
+class SparkcryptVerifyOperator(SparkcryptOperator):
+    """Compares every file of a table with its plan, opens every key anew, and authenticates every module.
+
+    Differences fail the task and are named by it; ``verified`` in the XCom is false also for a table without any tag
+    that encrypts, which is no failure.  ``options=["--manifest"]`` also finds deleted and replayed files.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(command="verify", **arguments)
+
+
+class SparkcryptExpireOperator(SparkcryptOperator):
+    """Deletes the old files of runs whose grace is over: the policy's, or ``options=["--older-than", "12h"]``.
+
+    What must stay, such as old files of a unit with an open problem, fails the task by name; the rest is gone.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(command="expire", **arguments)
+
+
+class SparkcryptCheckKeysOperator(SparkcryptOperator):
+    """Proves that every file of tables opens with the keys at hand; one that does not fails the task by name."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(command="check_keys", **arguments)
+
+
+class SparkcryptResolveOperator(SparkcryptOperator):
+    """Decides an open problem of a table, such as in a DAG that somebody triggers with the decision and its reason."""
+
+    def __init__(self, *, problem: str, table: str, keep: str, **arguments: Any) -> None:
+        super().__init__(command="resolve", problem=problem, table=table, keep=keep, **arguments)
+
+
+def table_asset(table: str) -> Asset:
+    """Return the asset of a table, by which DAGs are scheduled when a task with ``assets`` has worked on the table.
+
+    Args:
+        table: ``db.table``.
+
+    Raises:
+        AirflowException: it is a pattern, a template, or has no database.
+    """
+    if any(sign in table for sign in "*?[{") or "." not in table:
+        raise AirflowException(f"table {table!r} is no asset: give one table as db.table, no pattern and no template")
+    return Asset(f"x-sparkcrypt://table/{table.lower()}")
+
+
 def _list_names(names: str | Iterable[str] | None) -> list[str]:
     """Return names as a list, without empty ones, to which templates may be rendered."""
     return [name for name in ([names] if isinstance(names, str) else names or ()) if name]
-
-
-class SparkcryptDriftSensor(BaseSensorOperator, SparkcryptPlanOperator):
-    """Waits until there is drift; the XCom is the plan's report.
-
-    With ``plan_report`` a poke reads one small file, which another process keeps writing
-    (``jobs/backfill.py … --dry-run --report URI``).  Without it each poke submits a plan as `SparkcryptPlanOperator`
-    does, with its arguments and ``changed``: tables that have not changed since the last pass cost only a listing, and
-    footers that were read before come from a cache.
-
-    By default the sensor pokes every hour, and releases its worker slot between pokes (``mode="reschedule"``).
-
-    Args:
-        plan_report: path or URI of a plan's report. (templated)
-        max_age: an older report is ignored, and the sensor keeps waiting.
-        spark_submit: arguments of ``SparkSubmitOperator``, such as ``{"deploy_mode": "cluster"}``, which may also be
-            given directly.
-    """
-
-    template_fields: Sequence[str] = (*SparkcryptPlanOperator.template_fields, "plan_report")
-
-    def __init__(
-        self,
-        *,
-        plan_report: str | None = None,
-        max_age: timedelta = timedelta(days=1),
-        spark_submit: Mapping[str, Any] | None = None,
-        mode: str = "reschedule",
-        poke_interval: timedelta | float = 3600.0,
-        changed: bool = True,
-        **arguments: Any,
-    ) -> None:
-        submission = {"application", "policy", "report_folder"}
-        names = {*arguments} | (set() if plan_report else {*(arguments.get("default_args") or {})})
-        if (submission & names) != (set() if plan_report else submission):
-            raise AirflowException("give plan_report, or else application, policy and report_folder to submit plans")
-        unused = dict.fromkeys(submission, "") if plan_report else {}
-        arguments = {"name": "sparkcrypt drift", **unused, **arguments, **(spark_submit or {})}
-        super().__init__(mode=mode, poke_interval=poke_interval, changed=changed, **arguments)
-        self.plan_report = plan_report
-        self.max_age = max_age
-
-    def poke(self, context: Any) -> PokeReturnValue:
-        """Tell whether there is drift.
-
-        Raises:
-            AirflowException: the plan failed.
-        """
-        found = self._read() if self.plan_report else SparkcryptPlanOperator.execute(self, context)
-        if found is None or found["drift"]:
-            return PokeReturnValue(found is not None, found)
-        self.log.info("no file differs from its plan; report: %s", found["report"])
-        return PokeReturnValue(False)
-
-    def on_kill(self) -> None:
-        """Stop the submitted application."""
-        if not self.plan_report:
-            super().on_kill()
-
-    def _read(self) -> dict[str, Any] | None:
-        uri = str(self.plan_report)
-        report = find_report(uri, self.report_conn_id)
-        if report is None:
-            self.log.info("there is no report %s yet", uri)
-        elif "started" in report and _age(report) > self.max_age:
-            self.log.warning("report %s is older than %s, and tells nothing", uri, self.max_age)
-        else:
-            return self.judge(report, uri)
-        return None
-
-
-def _age(report: Mapping[str, Any]) -> timedelta:
-    ended = datetime.fromisoformat(str(report["started"])) + timedelta(seconds=float(report.get("seconds") or 0))
-    return datetime.now(timezone.utc) - ended.astimezone(timezone.utc)

@@ -1,30 +1,37 @@
-"""Names, reads and judges the reports of jobs, which give a task the result of its submission: exit codes may be lost.
+"""Names, reads and awaits the reports of jobs, and links tasks to them: exit codes of submissions may be lost.
 
 Each submission writes a report with a new unique name, so an older report is never read in its place.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from airflow.exceptions import AirflowException
+from airflow.plugins_manager import AirflowPlugin
+from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-KIND, SHRED, INDEX, VERSION = "sparkcrypt backfill", "sparkcrypt shred", "sparkcrypt index", 1
-"""The kinds of reports, for passes and rotations, for shreddings, and for stores for data skipping; their version."""
+from sparkcrypt.airflow.versions import BaseOperatorLink, ObjectStoragePath, XCom
+
+BACKFILL, SHRED, INDEX, VERIFY = "sparkcrypt backfill", "sparkcrypt shred", "sparkcrypt index", "sparkcrypt verify"
+EXPIRE, RESOLVE, CHECK, STATUS = (
+    "sparkcrypt expire",
+    "sparkcrypt resolve",
+    "sparkcrypt keys check",
+    "sparkcrypt status",
+)
+KINDS = (BACKFILL, SHRED, INDEX, VERIFY, EXPIRE, RESOLVE, CHECK, STATUS)
+"""The kinds of reports; that of a rotation is a backfill's."""
+VERSION = 1
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME_CHARACTERS = 60
-_SHOWN = 5
-_JOBS = {KIND: "backfill", SHRED: "shredding", INDEX: "store"}
-_REST = {
-    False: "what is named is as it was, the rest is done; the next try takes up what is left",
-    True: "the drift of others is told, and nothing was changed",
-}
 
 
 def new_report(folder: str, context: Mapping[str, Any]) -> str:
@@ -66,13 +73,13 @@ def read_report(uri: str, conn_id: str | None = None) -> dict[str, Any]:
     Raises:
         AirflowException: it does not exist, cannot be read, or is not the report of a job.
     """
-    found = find_report(uri, conn_id, (KIND, SHRED, INDEX))
+    found = find_report(uri, conn_id, KINDS)
     if found is None:
         raise AirflowException(f"report {uri}: is not there")
     return found
 
 
-def find_report(uri: str, conn_id: str | None = None, kinds: Sequence[str] = (KIND,)) -> dict[str, Any] | None:
+def find_report(uri: str, conn_id: str | None = None, kinds: Sequence[str] = (BACKFILL,)) -> dict[str, Any] | None:
     """Read a report of one of these kinds, like `read_report`; return None if it does not exist."""
     try:
         text = _text(uri, conn_id)
@@ -120,8 +127,6 @@ def _shorten_value(value: Any, items: int) -> Any:
 def _text(uri: str, conn_id: str | None) -> str:
     if _is_local(uri):
         return _local_path(uri).read_text(encoding="utf-8")
-    from airflow.sdk import ObjectStoragePath
-
     return str(ObjectStoragePath(uri, conn_id=conn_id).read_bytes(), "utf-8")
 
 
@@ -137,78 +142,62 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def judge_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_incomplete: bool) -> dict[str, Any]:
-    """Check that a report belongs to the requested kind of job, and that the job did everything.
+class ReportTrigger(BaseTrigger):
+    """Fires when a report is there, with its URI; until then the task needs no worker.
 
     Args:
-        report: the complete report.
-        uri: its URI, for messages.
-        dry_run: whether a plan or dry run was requested.
-        allow_incomplete: accept units and tables that could not be done, and refused keys; holds are never a failure.
-
-    Returns:
-        What the report means: ``drift``, or ``due`` of a planned shredding.
-
-    Raises:
-        AirflowException: the job failed, or was incomplete; the message has the reasons.
+        uri: path or URI of the report, which the triggerer reads.
+        conn_id: the connection for object storage.
+        poll_seconds: how long it waits between two looks.
     """
-    kind = report["kind"]
-    outcome = _check_outcome(report, uri, "plan" if dry_run else _JOBS[kind], dry_run=dry_run)
-    if kind == INDEX:
-        return {}
-    if kind == SHRED:
-        problems, failed = list(_find_refused(report)), "refused to shred"
-        rest = "nothing was changed" if dry_run else "the other keys that were due are gone"
-    else:
-        problems = list(_problems(report)) or (["it does not say what"] if outcome == "incomplete" else [])
-        failed, rest = f"could not {'plan' if dry_run else 'do'} everything", _REST[dry_run]
-    if problems and not allow_incomplete:
-        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise AirflowException(f"sparkcrypt {failed}: {'; '.join(problems[:_SHOWN])}{more} (report {uri}); {rest}")
-    if kind == SHRED:
-        return {"due": _is_due(report)} if dry_run else {}
-    return {"drift": any(table.get("units_left") for table in report.get("tables", ()))}
+
+    def __init__(self, uri: str, conn_id: str | None = None, poll_seconds: float = 60.0) -> None:
+        super().__init__()
+        self.uri, self.conn_id, self.poll_seconds = uri, conn_id, poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class and the arguments with which a triggerer makes it again."""
+        values = {"uri": self.uri, "conn_id": self.conn_id, "poll_seconds": self.poll_seconds}
+        return f"{type(self).__module__}.{type(self).__qualname__}", values
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look for the report until it is whole; one that cannot be read is left to the task to tell."""
+        while True:
+            try:
+                found = await asyncio.to_thread(find_report, self.uri, self.conn_id, KINDS)
+            except AirflowException:
+                break
+            if found is not None:
+                break
+            await asyncio.sleep(self.poll_seconds)
+        yield TriggerEvent({"report": self.uri})
 
 
-def _is_due(report: Mapping[str, Any]) -> bool:
-    """Tell whether a plan has a key that would be shredded."""
-    return any(not key.get("holds") and not key.get("refused") for key in report.get("keys", ()))
+class _XComLink(BaseOperatorLink):
+    """A link that the task put into an XCom when it submitted its job, so that a failed task has it too."""
+
+    name: str
+    key: str
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """Return the URL; empty, and so no link, if the task was given none."""
+        return str(XCom.get_value(ti_key=ti_key, key=self.key) or "")
 
 
-def _check_outcome(report: Mapping[str, Any], uri: str, what: str, *, dry_run: bool) -> Any:
-    """Return the outcome of a report, after checking that the job did what was requested.
+class ReportLink(_XComLink):
+    """The report of the task's submission, where ``report_url`` serves it."""
 
-    Raises:
-        AirflowException: the job failed, or ran as a plan although it should not, or the reverse.
-    """
-    outcome, error = report.get("outcome"), report.get("error")
-    if error or outcome == "failed":
-        error = error or {}
-        raise AirflowException(
-            f"sparkcrypt failed: {error.get('type', 'no type')}: {error.get('message', 'no message')} "
-            f"(exit code {error.get('exit_code', 'not known')}; report {uri})"
-        )
-    if (outcome == "dry run") != dry_run:
-        raise AirflowException(f"report {uri}: its outcome is {outcome!r}, which is not that of a {what}")
-    return outcome
+    name, key = "Report", "sparkcrypt_report_url"
 
 
-def _find_refused(report: Mapping[str, Any]) -> Iterator[str]:
-    for key in (*report.get("keys", ()), *report.get("kept", ())):
-        for reason in key.get("refused", ()):
-            yield f"{key['key_id']}: {reason}"
-    for entry in report.get("left", ()):
-        yield f"{entry['key_id']}: {entry['reason']}"
-    for entry in report.get("not_scanned", ()):
-        yield f"{entry['table']}: {entry['reason']}"
-    yield from report.get("doubts", ())
+class StatusLink(_XComLink):
+    """The status of all tables, where ``status_url`` says."""
+
+    name, key = "Status of tables", "sparkcrypt_status_url"
 
 
-def _problems(report: Mapping[str, Any]) -> Iterator[str]:
-    for entry in report.get("failed", ()):
-        yield f"{entry['table']}: {entry['error']}: {entry['message']}"
-    for entry in report.get("refused", ()):
-        yield f"{entry['table']} was refused: {entry['reason']}"
-    for table in report.get("tables", ()):
-        for entry in table.get("quarantined", ()):
-            yield f"{table['table']}, {entry['unit']}: {entry['error']}: {entry['message']}"
+class LinksPlugin(AirflowPlugin):
+    """Makes the links known to the server of Airflow 2, which shows no others."""
+
+    name = "sparkcrypt"
+    operator_extra_links = (ReportLink(), StatusLink())

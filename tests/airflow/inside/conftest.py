@@ -12,6 +12,12 @@ from typing import Any
 
 import pytest
 
+try:
+    from airflow.sdk import DAG
+except ModuleNotFoundError:  # Airflow 2
+    from airflow.models.dag import DAG
+
+__all__ = ["DAG", "SparkSubmit", "report", "table", "trying"]
 PROGRAM = """#!{python}
 import json, sys
 from pathlib import Path
@@ -102,12 +108,13 @@ def context() -> dict[str, Any]:
 
 
 def trying(number: int) -> dict[str, Any]:
-    """Return the context of a task's try."""
+    """Return the context of a task's try; ``pushed`` has the XComs that it was given besides its result."""
+    pushed: dict[str, Any] = {}
     task = SimpleNamespace(
         dag_id="nightly", task_id="backfill", run_id="scheduled__2026-11-21T01:00:00+00:00", map_index=2,
-        try_number=number,
+        try_number=number, xcom_push=lambda key, value: pushed.update({key: value}),
     )  # fmt: skip
-    return {"ti": task}
+    return {"ti": task, "pushed": pushed}
 
 
 @pytest.fixture

@@ -34,6 +34,6 @@ def test_grace_begins_when_the_swaps_are_made(tasks: dict[str, Any]) -> None:
 def test_expire_judges_each_run_by_its_own_last_swap(tasks: dict[str, Any]) -> None:
     """It gives the grace as --older-than, and so may run on nights without drift too."""
     expire = tasks["expire"]
-    assert expire.application_args[-2:] == ["--older-than", "{{ params.grace_hours }}h"]
+    assert expire.options == ["--older-than", "{{ params.grace_hours }}h"]
     assert expire.upstream_task_ids == {"check_keys", "wait_for_readers"}
     assert expire.trigger_rule == "none_failed"

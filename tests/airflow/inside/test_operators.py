@@ -7,20 +7,30 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from airflow.exceptions import AirflowException
-from airflow.sdk import DAG
 
 from sparkcrypt.airflow import (
     SparkcryptBackfillOperator,
+    SparkcryptCheckKeysOperator,
+    SparkcryptExpireOperator,
     SparkcryptIndexOperator,
     SparkcryptOperator,
     SparkcryptPlanOperator,
+    SparkcryptResolveOperator,
     SparkcryptRotateOperator,
     SparkcryptShredOperator,
+    SparkcryptVerifyOperator,
     read_report,
 )
-from tests.airflow.inside.conftest import SparkSubmit, report, table, trying
+from sparkcrypt.airflow.versions import ObjectStoragePath
+from tests.airflow.inside.conftest import DAG, SparkSubmit, report, table, trying
+
+try:
+    from airflow.sdk.io import attach
+except ModuleNotFoundError:  # Airflow 2
+    from airflow.io.store import attach
 
 BOTH = pytest.mark.parametrize("operator", [SparkcryptPlanOperator, SparkcryptBackfillOperator])
 
@@ -44,6 +54,37 @@ def index_report(**fields: Any) -> dict[str, Any]:
     """Return the report of a store that was refreshed, with other fields."""
     made = {"store": "/indexes/u", "generation": 3, "objects": 40, "read": 2, "written": True, "left_out": []}
     return {"kind": "sparkcrypt index", "version": 1, "table": "sales.orders", "outcome": "done", **made, **fields}
+
+
+def verify_report(**fields: Any) -> dict[str, Any]:
+    """Return the report of a verification, with other fields."""
+    found: dict[str, Any] = {"drift": [], "manifest": None, "lacks_tagged_columns": [], "verified": True}
+    return {
+        "kind": "sparkcrypt verify",
+        "version": 1,
+        "table": "sales.orders",
+        "outcome": "verified",
+        **found,
+        **fields,
+    }
+
+
+def expire_report(**fields: Any) -> dict[str, Any]:
+    """Return the report of an expiry of one table, whose fields are given."""
+    expired = {"table": "sales.orders", "refused": {}, "unread": [], **fields.pop("table", {})}
+    head = {"kind": "sparkcrypt expire", "version": 1, "outcome": "done"}
+    return {**head, "tables": [expired], "left": {}, "failed": [], **fields}
+
+
+def check_report(*unopened: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return the report of a check of keys."""
+    head = {"kind": "sparkcrypt keys check", "version": 1, "outcome": "incomplete" if unopened else "done"}
+    return {**head, "tables": [{"table": "sales.orders", "unopened": [*unopened]}], **fields}
+
+
+def resolve_report(**fields: Any) -> dict[str, Any]:
+    """Return the report of a problem that was resolved."""
+    return {"kind": "sparkcrypt resolve", "version": 1, "outcome": "done", "keep": "new", "run": None, **fields}
 
 
 def ending_of(operator: type) -> dict[str, Any]:
@@ -143,7 +184,10 @@ def test_report_of_the_other_kind_fails(
         operator(**arguments).execute(context)
 
 
-QUARANTINED = table(outcome="incomplete", quarantined=[{"unit": "p=1", "error": "FormatError", "message": "torn"}])
+UNIT = {"unit": "p=1", "error": "FormatError", "message": "torn"}
+QUARANTINED = table(outcome="incomplete", quarantined=[UNIT])
+DIFFERENCE = {"file": "f.parquet", "column": "email", "kind": "plaintext", "detail": "not encrypted"}
+FAILED_TABLE = {"table": "s.t", "error": "PlanError", "message": "no"}
 
 
 @pytest.mark.parametrize(
@@ -243,8 +287,7 @@ def test_report_that_cannot_be_reached_from_here_is_told(
 
 def test_report_is_read_through_airflows_object_storage() -> None:
     """A report on another file system is read by Airflow's own means."""
-    from airflow.sdk import ObjectStoragePath
-
+    attach(protocol="memory", fs=fsspec.filesystem("memory"))
     ObjectStoragePath("memory://reports/r.json").write_text(json.dumps(report(outcome="done")))
     assert read_report("memory://reports/r.json")["outcome"] == "done"
     with pytest.raises(AirflowException, match="is not there"):
@@ -276,7 +319,14 @@ def test_on_kill_ends_the_submission(
         (SparkcryptBackfillOperator, {"apply": True, "reason": "r"}, "backfill has no apply, reason"),
         (SparkcryptIndexOperator, {"where": "day > 1"}, "index has no where"),
         (SparkcryptShredOperator, {"columns": ["id"], "dry_run": True}, "shred has no columns, dry_run"),
-        (SparkcryptOperator, {"command": "expire"}, "no command 'expire'; allowed: backfill, rotate, shred, index"),
+        (
+            SparkcryptVerifyOperator,
+            {"database": "sales"},
+            "verify has no database; allowed: table, path, policy, where",
+        ),
+        (SparkcryptCheckKeysOperator, {"where": "day > 1"}, "check_keys has no where"),
+        (SparkcryptExpireOperator, {"changed": True}, "expire has no changed"),
+        (SparkcryptOperator, {"command": "encrypt"}, "no command 'encrypt'; allowed: backfill, rotate, shred, index"),
     ],
 )
 def test_argument_of_another_command_is_refused(
@@ -306,6 +356,8 @@ def test_default_arguments_of_a_dag_may_be_those_of_several_commands(
 
 PLAN, BACKFILL = SparkcryptPlanOperator, SparkcryptBackfillOperator
 ROTATE, SHRED, INDEX = SparkcryptRotateOperator, SparkcryptShredOperator, SparkcryptIndexOperator
+VERIFY, EXPIRE = SparkcryptVerifyOperator, SparkcryptExpireOperator
+CHECK, RESOLVE = SparkcryptCheckKeysOperator, SparkcryptResolveOperator
 SHREDS = {"apply": True, "reason": "contract ended"}
 DONE, SHREDDED = report(outcome="done"), shred_report(outcome="done", shredded=[due_key()])
 
@@ -317,6 +369,8 @@ def task(operator: Any, arguments: dict[str, Any], **choices: Any) -> Any:
         del chosen["table"]
     if operator is ROTATE:
         chosen["key"] = "pii"
+    if operator is RESOLVE:
+        chosen |= {"problem": "3f9a2c1d04b7", "keep": "new", "reason": "ours"}
     return operator(**{**chosen, **choices})
 
 
@@ -354,6 +408,32 @@ def task(operator: Any, arguments: dict[str, Any], **choices: Any) -> Any:
             index_report(),
             "create --table sales.orders --column id --column email:bloom {} --most-values 5000",
         ),
+        (
+            VERIFY,
+            {"where": "day > 1", "options": ["--manifest"]},
+            verify_report(),
+            "--table sales.orders {} --where 'day > 1' --manifest",
+        ),
+        (VERIFY, {"table": None, "path": "/data"}, verify_report(), "--path /data {}"),
+        (
+            EXPIRE,
+            {"options": ["--older-than", "12h"]},
+            expire_report(),
+            "expire --table sales.orders {} --older-than 12h",
+        ),
+        (
+            EXPIRE,
+            {"database": ["sales", "hr"], "table": None, "dry_run": True},
+            expire_report(outcome="dry run"),
+            "expire --database sales --database hr {} --dry-run",
+        ),
+        (
+            CHECK,
+            {"table": ["a.*", "b.t"], "database": "hr"},
+            check_report(),
+            "--table 'a.*' --table b.t --database hr {}",
+        ),
+        (RESOLVE, {}, resolve_report(), "resolve 3f9a2c1d04b7 --table sales.orders --keep new --reason ours {}"),
     ],
 )
 def test_every_choice_reaches_the_job(
@@ -390,6 +470,13 @@ def test_every_choice_reaches_the_job(
         (SHRED, {**SHREDS, "options": ["--reason=x"]}, "options hold --reason, which the task sets"),
         (INDEX, {"table": ""}, "table is empty"),
         (INDEX, {"options": ["--column", "x"]}, "options hold --column, which the task sets"),
+        (VERIFY, {"path": "/data"}, "give table, or else path"),
+        (VERIFY, {"table": ["a.t", "b.t"]}, "table is a list; name one, and expand"),
+        (EXPIRE, {"table": ""}, "give table or database, or else path"),
+        (CHECK, {"table": ""}, "give table or database; after templating there is none"),
+        (RESOLVE, {"problem": ""}, "problem is empty"),
+        (RESOLVE, {"reason": " "}, "reason is empty"),
+        (RESOLVE, {"options": ["--keep", "old"]}, "options hold --keep, which the task sets"),
     ],
 )
 def test_what_cannot_be_submitted_is_refused_before(
@@ -453,6 +540,41 @@ def test_what_cannot_be_submitted_is_refused_before(
         ),
         (INDEX, {}, index_report(kind="sparkcrypt backfill"), "is not a report of sparkcrypt index, version 1"),
         (INDEX, {}, index_report(outcome="dry run"), "is not that of a store"),
+        (VERIFY, {}, verify_report(outcome="drift", drift=[DIFFERENCE]), "f.parquet: email: plaintext: not encrypted"),
+        (
+            VERIFY,
+            {},
+            verify_report(outcome="drift", manifest={"missing": ["a"], "changed": ["b"]}),
+            "a: missing; b: changed",
+        ),
+        (
+            VERIFY,
+            {},
+            verify_report(outcome="drift", lacks_tagged_columns=[{"file": "f", "columns": ["x"]}]),
+            "f: lacks x",
+        ),
+        (VERIFY, {}, verify_report(outcome="drift"), "it does not say what"),
+        (
+            EXPIRE,
+            {},
+            expire_report(outcome="incomplete", table={"refused": {"p=1": "a problem is open"}}),
+            "left old files: sales.orders: a problem is open .*the other old files are gone",
+        ),
+        (EXPIRE, {}, expire_report(outcome="incomplete", table={"unread": ["run x"]}), "sales.orders: run x"),
+        (EXPIRE, {}, expire_report(outcome="incomplete", failed=[FAILED_TABLE]), "s.t: PlanError: no"),
+        (EXPIRE, {}, expire_report(outcome="dry run"), "is not that of an expiry"),
+        (
+            CHECK,
+            {},
+            check_report({"file": "f", "error": "KeyAccessDeniedError", "message": "no"}),
+            "could not open everything: f: KeyAccessDeniedError: no",
+        ),
+        (
+            RESOLVE,
+            {},
+            resolve_report(outcome="incomplete", run={"quarantined": [UNIT]}),
+            "p=1: FormatError: torn .*the problem is resolved",
+        ),
     ],
 )
 def test_report_of_what_was_not_done_fails_the_task(
@@ -477,6 +599,7 @@ def test_report_of_what_was_not_done_fails_the_task(
         (ROTATE, {"key": "{{ params.v }}"}, {"key": "x"}),
         (SHRED, {"apply": True, "reason": "{{ params.v }}", "head": "{{ params.v }}"}, {"reason": "x", "head": "x"}),
         (INDEX, {"table": "{{ params.v }}", "columns": ["{{ params.v }}"]}, {"table": "x", "columns": ["x"]}),
+        (RESOLVE, {"problem": "{{ params.v }}", "keep": "{{ params.v }}"}, {"problem": "x", "keep": "x"}),
     ],
 )
 def test_what_differs_from_night_to_night_is_templated(
@@ -490,7 +613,9 @@ def test_what_differs_from_night_to_night_is_templated(
     assert set(made.template_fields) >= {*rendered, "policy", "options", "report_folder", "conf"}
 
 
-@pytest.mark.parametrize(("operator", "name"), [(BACKFILL, "where"), (ROTATE, "key"), (INDEX, "table")])
+@pytest.mark.parametrize(
+    ("operator", "name"), [(BACKFILL, "where"), (ROTATE, "key"), (INDEX, "table"), (VERIFY, "table")]
+)
 def test_tasks_are_expanded(operator: Any, name: str, arguments: dict[str, Any]) -> None:
     """Partitions, keys and tables can be expanded into tasks."""
     rest = {key: value for key, value in arguments.items() if key != name}

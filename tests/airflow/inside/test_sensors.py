@@ -1,4 +1,4 @@
-"""When the drift sensor is true, and what a poke costs."""
+"""When sensors are true, and what a poke costs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from airflow.exceptions import AirflowException
-from airflow.sdk import DAG
 
-from sparkcrypt.airflow import SparkcryptDriftSensor
-from tests.airflow.inside.conftest import SparkSubmit, report, table
+from sparkcrypt.airflow import SparkcryptDriftSensor, SparkcryptProblemsSensor
+from tests.airflow.inside.conftest import DAG, SparkSubmit, report, table
 
 
 def plan(*, drift: bool, age: timedelta = timedelta(0), **fields: Any) -> dict[str, Any]:
@@ -107,3 +106,50 @@ def test_each_poke_reads_the_report_of_its_own_submission(
 def test_sensor_that_reads_a_report_stops_no_application(tmp_path: Path) -> None:
     """A task that is stopped asks no Spark connection where nothing was submitted."""
     SparkcryptDriftSensor(task_id="s", plan_report=str(tmp_path), conn_id="no_such_connection").on_kill()
+
+
+def status(*, problems: int = 0, tags_lost: int = 0, age: timedelta = timedelta(0)) -> dict[str, Any]:
+    """Return the report of a status."""
+    at = (datetime.now(timezone.utc) - age).isoformat(timespec="seconds")
+    totals = {"tables": 3, "problems": problems, "tags_lost": tags_lost}
+    return {"kind": "sparkcrypt status", "version": 1, "at": at, "totals": totals, "tables": []}
+
+
+@pytest.mark.parametrize(("found", "met"), [({}, False), ({"problems": 2}, True), ({"tags_lost": 1}, True)])
+def test_problems_and_lost_tags_are_met(
+    found: dict[str, Any], met: bool, tmp_path: Path, context: dict[str, Any]
+) -> None:
+    """One sensor waits until a person is needed, the other until nobody is."""
+    file = tmp_path / "status.json"
+    file.write_text(json.dumps(status(**found)))
+    result = SparkcryptProblemsSensor(task_id="s", status_report=str(file)).poke(context)
+    assert bool(result) is met
+    assert (result.xcom_value or {}).get("open") == (sum(found.values()) or None)
+    assert bool(SparkcryptProblemsSensor(task_id="r", status_report=str(file), resolved=True).poke(context)) is not met
+
+
+def test_old_status_tells_nothing(tmp_path: Path, context: dict[str, Any]) -> None:
+    """It opens no gate and rings no bell."""
+    file = tmp_path / "status.json"
+    file.write_text(json.dumps(status(problems=1, age=timedelta(days=2))))
+    for resolved in (False, True):
+        sensor = SparkcryptProblemsSensor(task_id=f"s{resolved}", status_report=str(file), resolved=resolved)
+        assert not sensor.poke(context)
+
+
+def test_poke_submits_the_job_of_the_status(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """Without a report to read; it ends with 74 where a problem is open, which is no failure of the sensor."""
+    spark_submit.will((status(problems=1), 74))
+    del arguments["table"]
+    assert SparkcryptProblemsSensor(**arguments, database=["sales", "hr"]).poke(context)
+    assert spark_submit.jobs == [["--database", "sales", "--database", "hr", "--policy", "policy.yaml"]]
+
+
+def test_sensors_are_not_deferrable(tmp_path: Path) -> None:
+    """What they have in its place is named."""
+    with pytest.raises(AirflowException, match="mode='reschedule' releases its slot"):
+        SparkcryptDriftSensor(
+            task_id="s", plan_report=str(tmp_path), deferrable=True, execution_timeout=timedelta(hours=1)
+        )
