@@ -37,7 +37,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help house demo demo-access demo-cluster demo-estate demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks test-airflows lint docs audit sbom jar bench chaos attacks nights clean
+.PHONY: help house demo demo-access demo-cluster demo-estate demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks test-airflows lint docs audit sbom release-check jar bench chaos attacks nights clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -126,6 +126,19 @@ audit: $(INSTALLED)  ## known vulnerabilities of what this stands on; ends with 
 sbom: $(INSTALLED)  ## write a bill of materials of the package's dependencies to dist/
 	@$(BIN)/python tools/list_dependencies.py --sbom dist/sparkcrypt.cdx.json
 
+# An exact version: what twine accepts of a package's metadata changes with its releases, so one is checked with knowingly.
+release-check: $(JAR)  ## build sdist and wheel into dist/, check their metadata, and run the wheel from a new environment
+	@rm -rf dist build/release && mkdir -p dist build/release
+	@$(WITH_JAVA) && $(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')" >build/release/sdist.log
+	@$(WITH_JAVA) && $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist dist/sparkcrypt-*.tar.gz
+	@[ -x .venv-twine/bin/twine ] || { $(PYTHON) -m venv .venv-twine && .venv-twine/bin/python -m pip install -q twine==7.0.0; }
+	@.venv-twine/bin/twine check --strict dist/*.tar.gz dist/*.whl
+	@$(PYTHON) -m venv build/release/venv && build/release/venv/bin/python -m pip install -q -c constraints.txt dist/*.whl
+	@version=$$($(BIN)/python setup.py --version) && cd build/release && \
+		[ "$$(venv/bin/sparkcrypt --version)" = "sparkcrypt, version $$version" ] || \
+		{ echo "make release-check: sparkcrypt --version does not say $$version, which setup.cfg has" >&2; exit 1; }
+	@echo "make release-check: dist/ has an sdist and a wheel that can be published"
+
 jar: $(JAR)  ## build the jar that goes into the wheel
 	@echo "make jar: $(JAR) is built from these sources"
 
@@ -146,7 +159,7 @@ nights: $(JAR)  ## nights of people, killed passes, expires and rotations on an 
 	@echo "make nights: no row was lost, doubled or left in clear, and no command was stuck"
 
 clean:  ## remove everything that the verbs made here, environments included
-	@rm -rf $(VENV) .venv-airflow-* .venv-audit .venv-spark-* sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \
+	@rm -rf $(VENV) .venv-airflow-* .venv-audit .venv-spark-* .venv-twine sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis .coverage .coverage.* metastore_db derby.log spark-warehouse demo/work*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "make clean: environments, jar and caches are removed"
