@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from sparkcrypt.spark.tables.planning import plan_table
     from sparkcrypt.table import Table
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "EncryptionPlan": "sparkcrypt.plan",
