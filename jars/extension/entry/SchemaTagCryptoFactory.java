@@ -46,6 +46,13 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
     if (!Wire.requireField(answer, "encrypt").asBoolean(true)) {
       return null;
     }
+    if (!Launch.isSpark()) {
+      throw Refusal.of(
+          "PlanError",
+          tempFilePath + " would have columns to be encrypted, and is not written by Spark: other writers rename files, which are "
+              + "bound to their names, and have no tags of what they write; allowed without Spark: reads, and writes of tables "
+              + "without such columns; write this one with Spark");
+    }
     if (answer.path("schema").isTextual()) {
       addNote(context, Names.SPARK_SCHEMA, answer.path("schema").asText());
     }

@@ -36,7 +36,7 @@ from sparkcrypt.names import HELPER_ENVIRONMENT, PREFIX
 from sparkcrypt.policy.key_service import PRINCIPAL, KeyServiceConfig, credential_variables
 from sparkcrypt.policy.model import Policy, named_keys
 from sparkcrypt.spark.jvm.jar import jar_path
-from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
+from sparkcrypt.spark.setup.options import defaults_lines, launch_conf, site_file, site_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -460,8 +460,9 @@ def _examine_table(examination: Examination, workplace: Workplace, policy: Polic
 @click.option(
     "--python", metavar="FILE", help="The helper's interpreter on every node; it needs the key service's library."
 )
+@click.option("--site", is_flag=True, help="Print sparkcrypt-site.xml instead, for readers without Spark.")
 @json_option
-def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> None:
+def conf(policy: str, jar: str | None, python: str | None, site: bool, as_json: bool) -> None:
     """Print the lines for spark-defaults.conf by which sessions without this package obey a policy.
 
     These are spark-sql, spark-shell, the Thrift server and Connect servers.  It needs no pyspark here.
@@ -469,9 +470,16 @@ def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> Non
     Examples:
       sparkcrypt conf --policy policy.yaml >> $SPARK_HOME/conf/spark-defaults.conf
       sparkcrypt conf --policy policy.yaml --jar hdfs://nn/lib/sparkcrypt.jar --python /usr/bin/python3
+      sparkcrypt conf --policy policy.yaml --site > /etc/hadoop/conf/sparkcrypt-site.xml
     """  # click shows the first paragraph whole
+    if site and jar:
+        raise click.UsageError("--jar goes with the lines for Spark alone: without Spark the jar is on the class path")
     with Workplace("sparkcrypt conf", short=True) as workplace:
         loaded = workplace.policy(policy, principal=PRINCIPAL)  # servers replace it with each user's name
+    if site:
+        settings = site_settings(loaded, python)
+        show(settings, site_file(settings), as_json=as_json)
+        return
     if PRINCIPAL in loaded.key_service.options_json and (variables := credential_variables(loaded.key_service)):
         say(
             f"users of a server can read its environment: start it and its executors without {', '.join(variables)}, "

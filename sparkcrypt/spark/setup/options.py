@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from xml.sax.saxutils import escape
 
 from sparkcrypt import names
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
+from sparkcrypt.policy.key_service import PRINCIPAL
 from sparkcrypt.policy.model import Policy
 
 
@@ -80,6 +82,30 @@ def launch_conf(policy: Policy, jar: str, python: str | None = None) -> dict[str
 def defaults_lines(conf: Mapping[str, str]) -> str:
     """Return a configuration as lines of spark-defaults.conf, a Java properties file, with backslashes doubled."""
     return "\n".join(f"{name} {value}".replace("\\", "\\\\") for name, value in conf.items())
+
+
+def site_settings(policy: Policy, python: str | None = None) -> dict[str, str]:
+    """Return the settings of JVMs without Spark that read under a policy: what `site_file` writes.
+
+    Raises:
+        ConfigError: the policy's key service is the throw-away one, or another for each principal.
+    """
+    refuse_throw_away_keys(policy)
+    if PRINCIPAL in policy.key_service.options_json:
+        raise ConfigError(
+            f"key_service: {PRINCIPAL!r} stands for the user of a session, and without Spark there is none; allowed: a "
+            "key service with one credential for all that such a JVM reads; give a policy without it"
+        )
+    return {names.POLICY: policy.canonical(), **({names.PYTHON.removeprefix("spark."): python} if python else {})}
+
+
+def site_file(settings: Mapping[str, str]) -> str:
+    """Return settings in the form of Hadoop's configuration files, as ``sparkcrypt-site.xml`` has them."""
+    entries = (
+        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
+        for name, value in settings.items()
+    )
+    return f"<configuration>\n{''.join(entries)}</configuration>"
 
 
 def parquet_options(plan: EncryptionPlan, partition: Mapping[str, str] | None = None) -> dict[str, str]:

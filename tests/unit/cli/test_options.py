@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import click
 import pytest
@@ -120,6 +121,28 @@ def test_json_holds_the_same(policy: Path) -> None:
     found = run("conf", "--policy", policy, "--jar", "/lib/s.jar", "--json").document
     assert json.loads(found["spark.hadoop.parquet.sparkcrypt.policy"])["version"] == 1
     assert "spark.sparkcrypt.python" not in found
+
+
+def test_the_site_file_holds_the_policy(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JVM without Spark gets the policy and the helper's interpreter, in Hadoop's form; it needs no jar here."""
+    monkeypatch.setenv("SPARKCRYPT_JAR", "nosuch.jar")
+    policy.write_text(policy.read_text() + "ask_for_access: a <b> & c\n")
+    done = run("conf", "--policy", policy, "--python", "/usr/bin/python3", "--site")
+    written = ElementTree.fromstring(done.output)
+    expected = {"parquet.sparkcrypt.policy": load_policy(policy).canonical(), "sparkcrypt.python": "/usr/bin/python3"}
+    assert {entry.findtext("name"): entry.findtext("value") for entry in written} == expected
+    assert run("conf", "--policy", policy, "--python", "/usr/bin/python3", "--site", "--json").document == expected
+
+
+def test_a_site_file_has_one_credential_and_no_jar(policy: Path) -> None:
+    """What would mean nothing there is refused."""
+    assert run("conf", "--policy", policy, "--site", "--jar", "/lib/s.jar").code == 64
+    policy.write_text(
+        re.sub(r"key_service: .*", "key_service: {type: local, path: 'of/{principal}'}", policy.read_text())
+    )
+    done = run("conf", "--policy", policy, "--site")
+    assert done.code == 78
+    assert "one credential for all" in done.errors
 
 
 def test_a_jar_that_was_not_built_is_70(policy: Path, monkeypatch: object, tmp_path: Path) -> None:

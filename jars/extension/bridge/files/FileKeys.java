@@ -91,10 +91,11 @@ final class FileKeys implements DecryptionKeyRetriever {
       if (!(e.getCause() instanceof InterruptedException)) { // a task that Spark ended: nobody was refused, and nothing failed
         noteRefused(noted, parts[0]);
       }
-      if (isOfKey(parts[0]) && Launch.isSpark()) {
-        // Spark would report an exception raised for a footer as a corrupt file; the helper's message names owner, key and
-        // principal.
-        throw new RefusedError(e.getMessage());
+      if (isOfKey(parts[0])) { // the helper's message names owner, key and principal
+        if (Launch.isSpark()) {
+          throw new RefusedError(e.getMessage()); // Spark would report an exception raised for a footer as a corrupt file
+        }
+        throw new ParquetCryptoRuntimeException(e.getMessage(), e); // a KeyAccessDeniedException is a hidden column there, unnamed
       }
       throw Refusal.of(parts[0], file + ": " + owner + ": " + parts[parts.length - 1], e);
     }

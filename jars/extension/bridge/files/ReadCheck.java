@@ -37,7 +37,8 @@ record ReadCheck(SessionConf session, FileKeys keys) {
    */
   FileDecryptionProperties check(Configuration conf, Path path) throws IOException {
     FooterFacts facts = FooterFacts.read(new Tail(conf, path), keys);
-    ObjectNode request = session.request("resolve_read", path).put("requested_schema", conf.get(Names.REQUESTED_SCHEMA));
+    String requested = Launch.isSpark() ? conf.get(Names.REQUESTED_SCHEMA) : null; // of Spark's reader alone
+    ObjectNode request = session.request("resolve_read", path).put("requested_schema", requested);
     request.set("footer", facts.toJson());
     JsonNode answer = Helper.ask(request);
     answer.path("warnings").forEach(warning -> LOG.warn("{}", warning.asText()));

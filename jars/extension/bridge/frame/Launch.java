@@ -9,7 +9,7 @@ import org.apache.spark.SparkEnv;
  * The settings of this application's launch: spark-defaults.conf, --conf, or the builder that created its SparkContext.
  *
  * <p>Executors get the same settings when they start. SET, RESET, options and table properties change a session's configuration,
- * never these settings.
+ * never these settings. A JVM without Spark has those of its Site instead.
  */
 final class Launch {
   private static final String HADOOP = "spark.hadoop.";
@@ -20,9 +20,7 @@ final class Launch {
 
   private Launch() {}
 
-  /**
-   * Returns whether this JVM belongs to a Spark application; parquet-mr alone has no launch, and its program sets what it likes.
-   */
+  /** Returns whether this JVM belongs to a Spark application. */
   static boolean isSpark() {
     try {
       return SparkSide.isThere();
@@ -33,11 +31,14 @@ final class Launch {
 
   /** Returns one setting, or null. */
   static String conf(String name) {
-    try {
-      return SparkSide.conf(name);
-    } catch (LinkageError e) {
-      return null; // parquet-mr without Spark
-    }
+    return isSpark() ? SparkSide.conf(name) : Site.conf(name);
+  }
+
+  /** Returns where a setting is to be made, for messages. */
+  static String place(String name) {
+    return isSpark()
+        ? name + " at launch (spark-defaults.conf, or --conf " + name + "=…)"
+        : Site.nameOf(name) + " in " + Site.FILE;
   }
 
   /** Returns a setting of Hadoop's configuration as the launcher set it, or null. */

@@ -37,7 +37,7 @@ final class Helper {
             "BridgeError",
             "the helper " + first.command + " ended twice during '" + request.path("op").asText() + "': first "
                 + firstEnd.getMessage() + ", then " + secondEnd.getMessage() + "; what it said is in this JVM's stderr; see that "
-                + Interpreter.PYTHON_CONF + " (launch conf) names a Python 3.10+ interpreter that has the key service's library",
+                + Launch.place(Interpreter.PYTHON_CONF) + " names a Python 3.10+ interpreter that has the key service's library",
             secondEnd);
       }
     }
@@ -64,9 +64,8 @@ final class Helper {
     } catch (IOException e) {
       throw Refusal.of(
           "BridgeError",
-          "the helper " + command + " cannot be started: " + e.getMessage() + "; set " + Interpreter.PYTHON_CONF
-              + " at launch (spark-defaults.conf, or --conf " + Interpreter.PYTHON_CONF + "=/path/to/python3) to a Python 3.10+ "
-              + "interpreter that is there on the driver and on every executor",
+          "the helper " + command + " cannot be started: " + e.getMessage() + "; set " + Launch.place(Interpreter.PYTHON_CONF)
+              + " to a Python 3.10+ interpreter that is there on every machine that reads or writes",
           e);
     }
     endWithThisJvm();
@@ -102,7 +101,7 @@ final class Helper {
         throw Refusal.of(
             "KeyServiceUnavailableError",
             what + " though the helper runs: the key service is slow or cannot be reached; see it, or raise "
-                + "spark.sparkcrypt.helper.deadline.seconds (launch conf)",
+                + Launch.place(Interpreter.DEADLINE_CONF),
             e);
       }
       helper.end("it hung and was killed");

@@ -52,10 +52,10 @@ final class HelperProcess {
     ProcessBuilder builder = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT);
     if (Launch.isSpark()) {
       builder.environment().put(ALLOW_HTTP, String.valueOf(Launch.allowsHttp()));
-      String file = Launch.conf(Interpreter.ENVIRONMENT_CONF);
-      if (file != null && !file.isBlank()) {
-        builder.environment().put(ENVIRONMENT_FILE, file.trim()); // read by the helper itself, so that /proc shows none of it
-      }
+    }
+    String file = Launch.conf(Interpreter.ENVIRONMENT_CONF);
+    if (file != null && !file.isBlank()) {
+      builder.environment().put(ENVIRONMENT_FILE, file.trim()); // read by the helper itself, so that /proc shows none of it
     }
     this.process = builder.start();
     startThread("sparkcrypt-helper-reader", this::readAnswers);

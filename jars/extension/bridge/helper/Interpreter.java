@@ -9,12 +9,12 @@ import java.util.List;
  * The command that starts the helper, taken from this JVM's launch and never from a session.
  *
  * <p>A session's configuration reaches parquet-mr as Hadoop configuration. An interpreter named there would let anyone who may
- * run SQL run a program, so it is ignored.
+ * run SQL run a program, so it is ignored; so are system properties, which SQL sets by reflect, and Hive's SET directly.
  */
 final class Interpreter {
   static final String PYTHON_CONF = "spark.sparkcrypt.python";
   static final String ENVIRONMENT_CONF = "spark.sparkcrypt.helper.environment";
-  private static final String DEADLINE_CONF = "spark.sparkcrypt.helper.deadline.seconds";
+  static final String DEADLINE_CONF = "spark.sparkcrypt.helper.deadline.seconds";
   private static final long DEFAULT_DEADLINE_SECONDS = 60;
   private static volatile String ofProgram;
 
@@ -31,12 +31,12 @@ final class Interpreter {
   }
 
   static long deadlineSeconds() {
-    String text = firstOf(Launch.conf(DEADLINE_CONF), System.getProperty("sparkcrypt.helper.deadline.seconds"));
-    if (text == null) {
+    String text = Launch.conf(DEADLINE_CONF);
+    if (text == null || text.isBlank()) {
       return DEFAULT_DEADLINE_SECONDS;
     }
     try {
-      long seconds = Long.parseLong(text);
+      long seconds = Long.parseLong(text.trim());
       if (seconds > 0) {
         return seconds;
       }
@@ -50,7 +50,7 @@ final class Interpreter {
     return firstOf(
         Launch.conf(PYTHON_CONF),
         Launch.conf("spark.hadoop.sparkcrypt.python"),
-        byProgram(),
+        ofProgram,
         Launch.conf("spark.pyspark.python"),
         System.getenv("PYSPARK_PYTHON"),
         "python3");
@@ -68,10 +68,5 @@ final class Interpreter {
 
   private static String firstOf(String... values) {
     return Arrays.stream(values).filter(value -> value != null && !value.isBlank()).map(String::trim).findFirst().orElse(null);
-  }
-
-  /** Returns the program's interpreter. Under Spark no system property is read, since SQL can set one by reflect. */
-  private static String byProgram() {
-    return Launch.isSpark() ? ofProgram : System.getProperty("sparkcrypt.python");
   }
 }

@@ -9,12 +9,12 @@ import org.apache.hadoop.conf.Configuration;
  * The policy and key service of a write or read, which its configuration may repeat but never choose.
  *
  * <p>A configuration combines the settings of session, table and options, so an author of a table's options could otherwise
- * choose where the reader's credentials are sent. Policy and key service come from the launch, or from sparkcrypt.configure by
- * the token that it set in the session (RegisteredPolicies). A configuration that differs is refused, and never replaced
- * silently.
+ * choose where the reader's credentials are sent. Policy and key service come from the launch (without Spark from the Site), or
+ * from sparkcrypt.configure by the token that it set in the session (RegisteredPolicies). A configuration that differs is refused,
+ * and never replaced silently.
  *
- * @param policy the policy's JSON; null if the launch names only a key service, or if there is neither launch nor policy
- * @param keyService the key service's JSON; null if there is no launch and none is set
+ * @param policy the policy's JSON; null if the launch names only a key service
+ * @param keyService the key service's JSON
  * @param principal the principal that reads and writes, as messages and records name it
  * @param isBound whether the policy is that of one principal of several
  */
@@ -26,14 +26,11 @@ record PinnedPolicy(String policy, String keyService, String principal, boolean 
   static PinnedPolicy of(Configuration conf) {
     String policy = setting(conf, Names.POLICY);
     String keyService = setting(conf, Names.KEY_SERVICE);
-    if (!Launch.isSpark()) {
-      return make(policy, keyService, null);
-    }
     PinnedPolicy pinned = findPolicy(setting(conf, Names.SESSION_TOKEN));
     refuseOther(Names.POLICY, policy, pinned.policy());
     refuseOther(Names.KEY_SERVICE, keyService, pinned.keyService());
     refuseLonger(conf.get(Names.CACHE_LIFETIME));
-    if (PrincipalBinding.isTemplate(pinned.keyService())) {
+    if (isTemplate(pinned.keyService())) {
       throw Refusal.of(
           "ConfigError",
           "the key service is another for each principal ('" + PrincipalBinding.PLACEHOLDER + "' in its options), and nothing says "
@@ -70,6 +67,12 @@ record PinnedPolicy(String policy, String keyService, String principal, boolean 
     if (token == null) {
       return launchPolicy();
     }
+    if (!Launch.isSpark()) {
+      throw Refusal.of(
+          "ConfigError",
+          Names.SESSION_TOKEN + " is of a session of Spark, and this JVM has none; allowed: none; remove it from the table's "
+              + "properties, or from this configuration");
+    }
     if (token.equals(RegisteredPolicies.SEVERAL)) {
       throw Refusal.of(
           "ConfigError",
@@ -95,6 +98,13 @@ record PinnedPolicy(String policy, String keyService, String principal, boolean 
   private static PinnedPolicy launchPolicy() {
     PinnedPolicy launched = make(Launch.hadoopConf(Names.POLICY), Launch.hadoopConf(Names.KEY_SERVICE), null);
     if (launched.keyService == null) {
+      if (!Launch.isSpark()) {
+        throw Refusal.of(
+            "ConfigError",
+            "this JVM has no policy: there is no " + Site.FILE + " on the class path of sparkcrypt's jar, and its program has not "
+                + "called Sparkcrypt.configure; " + Names.POLICY + " in a table's properties, by SET or in this configuration is "
+                + "none; `sparkcrypt conf --policy FILE --site` prints the file");
+      }
       throw Refusal.of(
           "ConfigError",
           "no key service was named when this application was launched, and this session was not put under a policy by "
@@ -103,6 +113,11 @@ record PinnedPolicy(String policy, String keyService, String principal, boolean 
               + "spark.hadoop." + Names.KEY_SERVICE + "=…; launch with them, or call sparkcrypt.configure");
     }
     return launched;
+  }
+
+  /** Returns whether a key service is another for each principal. */
+  static boolean isTemplate(String keyService) {
+    return keyService != null && keyService.contains(PrincipalBinding.PLACEHOLDER);
   }
 
   private static String setting(Configuration conf, String name) {

@@ -54,7 +54,7 @@ final class PrincipalBinding {
       return policy; // without a principal no key is opened (PinnedPolicy)
     }
     SQLConf conf = session.sessionState().conf();
-    boolean isTemplate = isTemplate(PinnedPolicy.keyServiceIn(policy));
+    boolean isTemplate = PinnedPolicy.isTemplate(PinnedPolicy.keyServiceIn(policy));
     if (isTemplate || bound == null && user != null) {
       String template = isTemplate ? policy : launched; // a client may have SET another one at its login
       String principal = bound != null ? bound.principal() : user != null ? user : Launch.principal();
@@ -118,10 +118,6 @@ final class PrincipalBinding {
   static boolean isOfUser(SparkSession session) {
     boolean serves = BOUND.containsKey(session) || session.sparkContext().hadoopConfiguration().get(Names.POLICY, "").contains(PLACEHOLDER);
     return serves && (isThriftServer() || userOf(session) != null);
-  }
-
-  static boolean isTemplate(String keyService) {
-    return keyService != null && keyService.contains(PLACEHOLDER);
   }
 
   private static void set(SQLConf conf, String name, String value) {

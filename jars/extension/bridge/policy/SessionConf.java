@@ -14,6 +14,20 @@ final class SessionConf {
   private static final Set<String> IGNORE_CORRUPT_FILES =
       Set.of("spark.sql.files.ignorecorruptfiles", "ignorecorruptfiles", "spark.files.ignorecorruptfiles");
 
+  /** What the extension passes to Spark's readers and writers: without it, it can only come from a table's author or a user. */
+  private static final Set<String> OF_EXTENSION =
+      Set.of(
+          Names.TABLE,
+          Names.TABLE_NAME,
+          Names.TABLE_SCHEMA,
+          Names.LOCATIONS,
+          Names.PARTITION,
+          Names.QUERY_SCHEMA,
+          Names.OWNER_SCHEMAS,
+          Names.FIELD_METADATA,
+          Names.ALLOW_MASKED,
+          Names.STREAM);
+
   /** The policy, the principal that reads and writes, and its key service. */
   final PinnedPolicy pinned;
 
@@ -31,10 +45,21 @@ final class SessionConf {
     for (Map.Entry<String, String> entry : conf) {
       String name = entry.getKey();
       if (isJudged(name)) {
+        refuseOfExtension(name);
         properties.put(name, conf.get(name)); // with variables substituted, as parquet-mr gets it
       } else if (IGNORE_CORRUPT_FILES.contains(name.toLowerCase(Locale.ROOT))) {
         ignoresCorruptFiles |= "true".equalsIgnoreCase(conf.getTrimmed(name));
       }
+    }
+  }
+
+  private static void refuseOfExtension(String name) {
+    if (OF_EXTENSION.contains(name) && !Launch.isSpark()) {
+      throw Refusal.of(
+          "ConfigError",
+          name + " is of sparkcrypt's extension of Spark, which is not here; it comes from a table's properties, from SET or from "
+              + "this configuration; allowed: none; remove it there; without Spark a table is found by the location of its rule in "
+              + "the policy");
     }
   }
 

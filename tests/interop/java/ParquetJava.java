@@ -1,0 +1,54 @@
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.avro.Schema;
+import org.apache.avro.SchemaBuilder;
+import org.apache.avro.generic.GenericData;
+import org.apache.avro.generic.GenericRecord;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.parquet.avro.AvroParquetWriter;
+import org.apache.parquet.example.data.Group;
+import org.apache.parquet.hadoop.ParquetReader;
+import org.apache.parquet.hadoop.ParquetWriter;
+import org.apache.parquet.hadoop.api.ReadSupport;
+import org.apache.parquet.hadoop.example.GroupReadSupport;
+import org.apache.parquet.hadoop.util.HadoopOutputFile;
+
+/** Readers and a writer of parquet-java, as a program uses them. */
+final class ParquetJava {
+  private ParquetJava() {}
+
+  /** Reads columns as groups: their names, with the type that they have in the file, apart by semicolons. */
+  static final class Groups implements OutsideReads.Reader {
+    @Override
+    public String read(Configuration conf, Path file, String columns) throws Exception {
+      conf.set(ReadSupport.PARQUET_READ_SCHEMA, "message rows { " + columns + " }");
+      List<String> rows = new ArrayList<>();
+      try (ParquetReader<Group> reader = ParquetReader.builder(new GroupReadSupport(), file).withConf(conf).build()) {
+        for (Group row = reader.read(); row != null; row = reader.read()) {
+          rows.add(row.toString().trim().replace("\n", " "));
+        }
+      }
+      return String.join(", ", rows);
+    }
+  }
+
+  /** Writes a file of one row, all columns of which are texts: their names, apart by commas. */
+  static final class Writer implements OutsideReads.Reader {
+    @Override
+    public String read(Configuration conf, Path file, String columns) throws Exception {
+      SchemaBuilder.FieldAssembler<Schema> fields = SchemaBuilder.record("rows").fields();
+      for (String column : columns.split(",")) {
+        fields = fields.requiredString(column);
+      }
+      Schema schema = fields.endRecord();
+      GenericRecord row = new GenericData.Record(schema);
+      schema.getFields().forEach(field -> row.put(field.name(), "x"));
+      try (ParquetWriter<GenericRecord> writer =
+          AvroParquetWriter.<GenericRecord>builder(HadoopOutputFile.fromPath(file, conf)).withSchema(schema).withConf(conf).build()) {
+        writer.write(row);
+      }
+      return "";
+    }
+  }
+}

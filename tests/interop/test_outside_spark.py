@@ -1,0 +1,334 @@
+"""Readers of parquet-java without Spark: what they read, what they are refused, and what nobody can choose for them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparkcrypt.decide.access_log import read_accesses
+from sparkcrypt.names import (
+    CACHE_LIFETIME,
+    CRYPTO_FACTORY,
+    KEY_SERVICE,
+    KMS_CLIENT,
+    KMS_CLIENT_CLASS,
+    LOCATIONS,
+    POLICY,
+    SESSION_TOKEN,
+    STOCK_CRYPTO_FACTORY_CLASS,
+    TABLE,
+    TABLE_UUID,
+)
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.setup.options import site_settings
+from tests.conftest import or_skip
+from tests.interop.lake_files import UUID, TableWriter
+from tests.interop.outside_reads import OutsideReads, Program, RefusedReadError, write_site
+from tests.services.maven import Jar, fetched_folder
+from tests.spark.support import make_policy
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]  # jars of Maven, and a JVM of its own
+PARQUET_JAVA = {
+    "parquet-hadoop": "efbf7b0374a14f075afbad53632fb6ed76d39239ce39d970f581f3512d00ee0b",
+    "parquet-column": "2bfc18fbf3fe8e971780a080e46f6d6cb3e69695ad3a746bd11d46ea8fd90171",
+    "parquet-common": "a8c710f2d0ddb4b1332e596cd91f74305b66ae1d7235c798a8b48ddbfb9d31d6",
+    "parquet-encoding": "a9414b00d8a4658933476aab8a7a64c51ad669fd7b752cbe5809bcd0e29e2c00",
+    "parquet-format-structures": "6613a8fd105c4f7f1578ff1f39476c30fdf485b0ac714c30444a9f70045892bb",
+    "parquet-jackson": "1914fed4ed18999ce98ad844aa5d0b09f31027be329ffd82d861d6f7c6f097c7",
+    "parquet-variant": "2b0554970e8a1cf922427fd4337e8256f5b01edf87ddc60f956834cfba5ff6e6",
+    "parquet-avro": "61da30d5c0182858f02ac2a942f664e2267d01e32e838e77f440d0807da5cbf9",
+}
+"""Jars of parquet-java 1.18.1, the newest, and their digests."""
+KEYS = {"email": "pii", "salary": "fin"}
+GROUPS, WRITER = "ParquetJava$Groups", "ParquetJava$Writer"
+EMAIL, SALARY = "optional binary email (STRING);", "optional int32 salary;"
+MAILS = "email: mail0, email: mail1, email: mail2"
+OTHERS_KEYS = {"type": "vault", "address": "https://evil.example.com"}
+
+
+DENYING = """
+from sparkcrypt.errors import KeyAccessDeniedError
+from sparkcrypt.keys.local.service import LocalKeyService
+from sparkcrypt.policy.key_service import KeyServiceConfig
+
+
+class DenyingKeyService(LocalKeyService):
+    def __init__(self, config):
+        super().__init__(KeyServiceConfig.from_dict({"type": "local", **config.options}))
+
+    def unwrap(self, key_id, wrapped):
+        if key_id == "fin":
+            raise KeyAccessDeniedError("these credentials may not use it")
+        return super().unwrap(key_id, wrapped)
+"""
+"""A key service that knows that its reader is an analyst."""
+
+
+def install_denying(folder: Path) -> Path:
+    """Install that key service for an interpreter of its own, and return the interpreter."""
+    about = folder / "denying-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: denying\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[sparkcrypt.key_services]\ndenying = denying:DenyingKeyService\n")
+    (folder / "denying.py").write_text(DENYING)
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A table of two files, a policy with all keys, and the settings of a reader who lacks the key of salaries."""
+
+    folder: Path
+    policy: Policy
+    analyst: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The table ``db.t``, whose rule requires encryption."""
+    root = tmp_path_factory.mktemp("lake")
+    rule = f"  db.t: {{location: {root / 't'}, require_encryption: true, tags: {{email: pii, salary: fin}}}}\n"
+    policy = make_policy(root / "policy", tables=rule, more=f"access_log: {{location: {root / 'log'}}}\n")
+    writer = TableWriter(root / "t", policy)
+    for name, first in (("a.parquet", 0), ("b.parquet", 3)):
+        ids = range(first, first + 3)
+        rows = {"id": [*ids], "email": [f"mail{number}" for number in ids]}
+        salaries = pa.array([number * 10 for number in ids], pa.int32())
+        writer.write(name, pa.table({**rows, "salary": salaries}), KEYS)
+    denying = KeyServiceConfig.from_dict({"type": "denying", **policy.key_service.options})
+    analyst = site_settings(replace(policy, key_service=denying), str(install_denying(root / "denying")))
+    return Lake(root / "t", policy, analyst)
+
+
+@pytest.fixture(scope="module")
+def reads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OutsideReads]:
+    """A program with the newest parquet-java."""
+    jars = [Jar("org.apache.parquet", name, "1.18.1", digest) for name, digest in PARQUET_JAVA.items()]
+    libraries = or_skip(fetched_folder, "parquet-1.18.1", jars).iterdir()
+    with OutsideReads(tmp_path_factory.mktemp("java"), "ParquetJava", libraries) as running:
+        yield running
+
+
+@pytest.fixture
+def owner(reads: OutsideReads, jar: Path, lake: Lake, tmp_path: Path) -> Program:
+    """A program whose site file names a policy with all keys."""
+    return reads.program(jar, write_site(tmp_path / "site", site_settings(lake.policy, sys.executable)))
+
+
+@pytest.fixture
+def analyst(reads: OutsideReads, jar: Path, lake: Lake, tmp_path: Path) -> Program:
+    """A program that lacks the key of salaries."""
+    return reads.program(jar, write_site(tmp_path / "analyst", lake.analyst))
+
+
+@pytest.fixture
+def moved(lake: Lake, tmp_path: Path) -> Path:
+    """A file of the table under another's name."""
+    return Path(shutil.copy(lake.folder / "b.parquet", tmp_path / "a.parquet"))
+
+
+def check_reader(program: Program, reader: str, lake: Lake, moved: Path, columns: tuple[str, str]) -> str:
+    """Return what is read of the first column, after reads that are refused: of the second, and of a moved file."""
+    allowed, denied = columns
+    with pytest.raises(RefusedReadError, match="column salary cannot be read: its key 'fin'"):
+        program.read(reader, lake.folder / "a.parquet", denied)
+    with pytest.raises(RefusedReadError, match=r"VerificationError: .*a.parquet"):
+        program.read(reader, moved, allowed)
+    return program.read(reader, lake.folder / "a.parquet", allowed)
+
+
+def test_parquet_reader(analyst: Program, lake: Lake, moved: Path) -> None:
+    """Columns are read by their keys, and files by their names."""
+    assert check_reader(analyst, GROUPS, lake, moved, (EMAIL, SALARY)) == MAILS
+
+
+def test_every_column_is_read_with_every_key(owner: Program, lake: Lake) -> None:
+    """Numbers and texts of both keys come as they were written."""
+    found = owner.read(GROUPS, lake.folder / "b.parquet", f"optional int64 id; {SALARY} {EMAIL}")
+    assert found.startswith("id: 3 salary: 30 email: mail3, id: 4 ")
+
+
+def test_a_file_of_another_table_or_in_clear_is_refused(owner: Program, lake: Lake, tmp_path: Path) -> None:
+    """The table's UUID comes with the configuration; the rule of the table's folder requires encryption."""
+    told = {TABLE_UUID: UUID}
+    assert MAILS in owner.read(GROUPS, lake.folder / "a.parquet", EMAIL, told)
+    with pytest.raises(RefusedReadError, match="VerificationError"):
+        owner.read(GROUPS, lake.folder / "a.parquet", EMAIL, {TABLE_UUID: UUID.replace("1", "9")})
+    plain = lake.folder / "plain.parquet"
+    pq.write_table(pa.table({"email": ["forged"]}), plain)
+    try:
+        with pytest.raises(RefusedReadError, match=r"VerificationError: .*plain.parquet"):
+            owner.read(GROUPS, plain, EMAIL)
+    finally:
+        plain.unlink()
+
+
+def test_reads_are_in_the_access_log(reads: OutsideReads, jar: Path, lake: Lake, tmp_path: Path) -> None:
+    """An opened key is an event of the route parquet, in the name that the site file gives."""
+    log = lake.policy.access_log
+    assert log is not None
+    required = replace(lake.policy, access_log=replace(log, required=True))
+    settings = {**site_settings(required, sys.executable), "sparkcrypt.principal": "eva"}
+    program = reads.program(jar, write_site(tmp_path / "site", settings))
+    program.read(GROUPS, lake.folder / "a.parquet", EMAIL)
+    found = read_accesses(Path(log.location), "db.t.email", datetime.now(timezone.utc).date())
+    assert [entry["route"] for entry in found.accesses if entry["principal"] == "eva"] == ["parquet"]
+
+
+def test_tagged_columns_are_not_written(owner: Program, lake: Lake, tmp_path: Path) -> None:
+    """A table with tags is refused, and Parquet's own factory gets no key; other tables are written as before."""
+    new = lake.folder / "new.parquet"
+    for properties in ({}, {**stock(), "parquet.encryption.uniform.key": "pii"}):
+        with pytest.raises(RefusedReadError, match=r"PlanError: .* not written by Spark|factory that does not check"):
+            owner.read(WRITER, new, "email,salary", properties)
+        assert not new.exists()
+    owner.read(WRITER, tmp_path / "other.parquet", "email")
+    assert pq.read_table(tmp_path / "other.parquet").to_pylist() == [{"email": "x"}]
+
+
+def stock() -> dict[str, str]:
+    """Return properties that name Parquet's own factory."""
+    return {CRYPTO_FACTORY: STOCK_CRYPTO_FACTORY_CLASS, KMS_CLIENT: KMS_CLIENT_CLASS}
+
+
+def test_a_program_configures_itself_once(reads: OutsideReads, jar: Path, lake: Lake, tmp_path: Path) -> None:
+    """Without a site file the program's call counts, even after a read that was refused, and no second one does."""
+    program, settings = reads.program(jar), site_settings(lake.policy, sys.executable)
+    file = lake.folder / "a.parquet"
+    with pytest.raises(
+        RefusedReadError, match=r"no policy: there is no sparkcrypt-site.xml .* conf --policy FILE --site"
+    ):
+        program.read(GROUPS, file, EMAIL)
+    with pytest.raises(RefusedReadError, match=r"Sparkcrypt.configure has sparkcrypt.pyton; allowed: "):
+        program.configure({**settings, "sparkcrypt.pyton": "x"})
+    with pytest.raises(RefusedReadError, match=r"Sparkcrypt.configure has no parquet.sparkcrypt.policy"):
+        program.configure({"sparkcrypt.python": sys.executable})
+    program.configure(settings)
+    assert MAILS in program.read(GROUPS, file, EMAIL)
+    with pytest.raises(RefusedReadError, match="configured already"):
+        program.configure(settings)
+
+
+def others_policy(policy: Policy) -> str:
+    """Return the same policy with the key service of somebody else."""
+    return json.dumps({**json.loads(policy.canonical()), "key_service": OTHERS_KEYS})
+
+
+def test_no_table_and_no_session_chooses_policy_or_keys(owner: Program, lake: Lake) -> None:
+    """Hive copies TBLPROPERTIES into the configuration, as SET changes it: what differs is refused, and named."""
+    file = lake.folder / "a.parquet"
+    refused = {
+        POLICY: others_policy(lake.policy),
+        KEY_SERVICE: json.dumps(OTHERS_KEYS),
+        SESSION_TOKEN: "00" * 32,
+        CACHE_LIFETIME: "86400",
+        TABLE: "db.other",
+        LOCATIONS: json.dumps({str(lake.folder / "p=1"): {"table": "db.other", "uuid": None}}),
+    }
+    for name, value in refused.items():
+        with pytest.raises(RefusedReadError, match=f"ConfigError: {name}"):
+            owner.read(GROUPS, file, EMAIL, {name: value})
+    repeated = {POLICY: lake.policy.canonical(), KEY_SERVICE: " ", CACHE_LIFETIME: "1"}
+    assert MAILS in owner.read(GROUPS, file, EMAIL, {**repeated, "sparkcrypt.python": "/bin/false"})
+
+
+def test_no_other_factory_gets_keys(owner: Program, lake: Lake) -> None:
+    """Parquet's own factory, which a table's properties may name, would read a file under another's name."""
+    with pytest.raises(
+        RefusedReadError, match=r"ConfigError: parquet.crypto.factory.class names a factory that does not"
+    ):
+        owner.read(GROUPS, lake.folder / "a.parquet", EMAIL, stock())
+
+
+def test_a_policy_of_a_table_is_none(reads: OutsideReads, jar: Path, lake: Lake) -> None:
+    """In a JVM that nobody configured neither a policy, a key service nor a token of a table counts."""
+    program = reads.program(jar)
+    for name, value in (
+        (POLICY, lake.policy.canonical()),
+        (KEY_SERVICE, json.dumps(OTHERS_KEYS)),
+        (SESSION_TOKEN, "0"),
+    ):
+        with pytest.raises(RefusedReadError, match="ConfigError: "):
+            program.read(GROUPS, lake.folder / "a.parquet", EMAIL, {name: value})
+
+
+def test_system_properties_run_nothing(reads: OutsideReads, owner: Program, lake: Lake, tmp_path: Path) -> None:
+    """SET system:… of Hive chooses neither the helper's interpreter nor anything in the site file's values."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path / 'run'}\n")
+    program.chmod(0o755)
+    reads.run(
+        "system", f"sparkcrypt.python={program}", f"spark.sparkcrypt.python={program}", "parquet.sparkcrypt.policy={}"
+    )
+    assert MAILS in owner.read(GROUPS, lake.folder / "a.parquet", EMAIL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_values_of_the_site_file_have_no_variables(reads: OutsideReads, jar: Path, lake: Lake, tmp_path: Path) -> None:
+    """Hadoop replaces ${name} by a system property, which SET would define: here the text stands as it is."""
+    reads.run("system", f"interpreter={sys.executable}")
+    settings = {**site_settings(lake.policy), "sparkcrypt.python": "${interpreter}"}
+    program = reads.program(jar, write_site(tmp_path / "site", settings))
+    with pytest.raises(RefusedReadError, match=r"cannot be started: .* set sparkcrypt.python in sparkcrypt-site.xml"):
+        program.read(GROUPS, lake.folder / "a.parquet", EMAIL)
+
+
+def test_what_a_session_adds_is_not_looked_at(
+    owner: Program, reads: OutsideReads, jar: Path, lake: Lake, tmp_path: Path
+) -> None:
+    """ADD JAR brings neither a site file nor classes of ours; where the server has no site file, there is none."""
+    settings = {**site_settings(lake.policy, sys.executable), POLICY: others_policy(lake.policy)}
+    evil = write_site(tmp_path / "evil", settings)
+    owner.add_jars(evil, jar)
+    assert MAILS in owner.read(GROUPS, lake.folder / "a.parquet", EMAIL)
+    bare = reads.program(jar)
+    bare.add_jars(evil, jar)
+    with pytest.raises(RefusedReadError, match=r"no policy: there is no sparkcrypt-site.xml"):
+        bare.read(GROUPS, lake.folder / "a.parquet", EMAIL)
+
+
+def test_two_site_files_are_none(reads: OutsideReads, jar: Path, lake: Lake, tmp_path: Path) -> None:
+    """Whichever comes first; a folder that is on the class path twice has one."""
+    settings = site_settings(lake.policy, sys.executable)
+    own, other = write_site(tmp_path / "own", settings), write_site(tmp_path / "other", settings)
+    for folders in ((own, other), (other, own)):
+        with pytest.raises(RefusedReadError, match=r"several files sparkcrypt-site.xml .*/other/.*/own/.*allowed: one"):
+            reads.program(jar, *folders).read(GROUPS, lake.folder / "a.parquet", EMAIL)
+    program = reads.program(jar, own, own)
+    assert MAILS in program.read(GROUPS, lake.folder / "a.parquet", EMAIL)
+    with pytest.raises(RefusedReadError, match="configured already"):
+        program.configure(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<configuration/>", "has no parquet.sparkcrypt.policy"),
+        (
+            "<configuration><property><name>sparkcrypt.pyton</name><value>x</value></property></configuration>",
+            "allowed: ",
+        ),
+        ("no XML", "cannot be read: "),
+        ("", "cannot be read: "),
+    ],
+)
+def test_a_wrong_site_file_is_none(
+    reads: OutsideReads, jar: Path, lake: Lake, tmp_path: Path, text: str, said: str
+) -> None:
+    """What is missing, misspelt or no XML is refused by the file's name."""
+    (tmp_path / "sparkcrypt-site.xml").write_text(text)
+    with pytest.raises(RefusedReadError, match=f"ConfigError: .*sparkcrypt-site.xml .*{said}"):
+        reads.program(jar, tmp_path).read(GROUPS, lake.folder / "a.parquet", EMAIL)
