@@ -19,7 +19,8 @@ from sparkcrypt.policy.model import TableRule
 from sparkcrypt.spark.jvm.jar import bring_jar
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
-from sparkcrypt.spark.tables.tagging import put_rule, rule_changes, rule_lines, set_tags
+from sparkcrypt.spark.tables.table_rules import put_rule, rule_changes, rule_lines
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, data_files, make_policy, refusal
 
 pytestmark = pytest.mark.spark

@@ -400,7 +400,7 @@ def _examine_table(examination: Examination, workplace: Workplace, policy: Polic
     from sparkcrypt.spark.tables.catalog import Catalog
     from sparkcrypt.spark.tables.identity import find_sharing_tables, shared_text
     from sparkcrypt.spark.tables.planning import plan_table
-    from sparkcrypt.spark.tables.tagging import rule_lines
+    from sparkcrypt.spark.tables.table_rules import rule_lines
 
     spark = workplace.spark
 

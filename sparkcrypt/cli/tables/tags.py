@@ -211,7 +211,7 @@ def apply(options: ApplyOptions) -> None:
     with Workplace(_APP, options.launch, short=True) as workplace:
         loaded = workplace.policy(options.policy) if options.policy else None
         rules = [rule for file in options.files for rule in workplace.rules(file)]
-        from sparkcrypt.spark.tables.tagging import put_rule, rule_changes
+        from sparkcrypt.spark.tables.table_rules import put_rule, rule_changes
 
         changes, absent = rule_changes(workplace.spark, rules, loaded, remove=options.remove)
         for change in () if options.dry_run else changes:

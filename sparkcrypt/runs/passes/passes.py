@@ -50,7 +50,7 @@ from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.remembered_names import expire_names
 from sparkcrypt.spark.tables.table import Table, quote_name
-from sparkcrypt.spark.tables.tagging import rule_lines
+from sparkcrypt.spark.tables.table_rules import rule_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

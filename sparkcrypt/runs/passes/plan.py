@@ -35,7 +35,7 @@ from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import UnitSurvey, count_calls
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.setup.session import configure
-from sparkcrypt.spark.tables.tagging import rule_lines
+from sparkcrypt.spark.tables.table_rules import rule_lines
 from sparkcrypt.text import SHOWN, Printable, count_of, cut_lines, size_of, utc_text
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from sparkcrypt.spark.tables.catalog import Catalog, choose_partitions, data_sch
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.planning import plan_of, plan_path
 from sparkcrypt.spark.tables.table import Partition, Table
-from sparkcrypt.spark.tables.tagging import put_rule, rule_change
+from sparkcrypt.spark.tables.table_rules import put_rule, rule_change
 from sparkcrypt.tags.model import TaggedColumn, tag_property, tags_of_avro
 
 if TYPE_CHECKING:

@@ -416,14 +416,18 @@ def test_where_a_store_is_must_be_said(table: Path, policy: Path) -> None:
 
 def test_progress_is_told_on_stderr(table: Path, policy: Path, keys: KeyService) -> None:
     """Where nobody looks at a terminal, lines say how many files are to be indexed and are; JSON stays alone."""
+
+    def said(errors: str) -> list[str]:
+        return [line.partition(" info ")[2] for line in errors.splitlines()]
+
     made = create(table, policy)
     size = sum(file.stat().st_size for file in table.rglob("*.parquet"))
     assert made.document["objects"] == 3
-    first, last = made.errors.splitlines()[0], made.errors.splitlines()[-1]
+    first, last = said(made.errors)[0], said(made.errors)[-1]
     assert first == f"{table}: 3 files, {size_of(size)} to index"
-    assert last.startswith(f"3 of 3 files, {size_of(size)} of {size_of(size)}, ")
+    assert last.startswith(f"{table}: 3 of 3 files, {size_of(size)} of {size_of(size)}, ")
     write(table, "day=3/f.parquet", keys, 3)
-    told = index("refresh", table, policy).errors.splitlines()
+    told = said(index("refresh", table, policy).errors)
     assert told[0].startswith(f"{table}: 1 file, ")
-    assert told[-1].startswith("1 of 1 file, ")
+    assert told[-1].startswith(f"{table}: 1 of 1 file, ")
     assert index("refresh", table, policy).errors == ""

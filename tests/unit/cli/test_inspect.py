@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -326,10 +327,10 @@ def shred(policy: Path, key_id: str, reason: str) -> None:
 
 
 def test_the_report_is_written(tmp_path: Path, policy: Path, keys: KeyService) -> None:
-    """--report holds the same document as standard output."""
+    """--report holds the same document as standard output, and says first what it is."""
     path, report = write_encrypted(tmp_path / "a.parquet", keys), tmp_path / "report.json"
     done = run("verify", path, "--policy", policy, "--json", "--report", report)
-    assert report.read_text() == done.output
+    assert json.loads(report.read_text()) == {"kind": "sparkcrypt verify", "version": 1, **json.loads(done.output)}
 
 
 def test_a_failure_is_reported_too(tmp_path: Path, policy: Path) -> None:

@@ -11,20 +11,19 @@ import pytest
 from sparkcrypt.errors import PlanError
 from sparkcrypt.names import RULE_MARK, TABLE_UUID, TAGS_PREFIX
 from sparkcrypt.policy.load import policy_from_text, rules_from_text
-from sparkcrypt.spark.tables import tagging
+from sparkcrypt.spark.tables import table_rules, tagging
 from sparkcrypt.spark.tables.table import Table
-from sparkcrypt.spark.tables.tagging import (
+from sparkcrypt.spark.tables.table_rules import (
     Effect,
     RuleChange,
     TableState,
     Tags,
     _unite_rules,
-    as_policy_writes,
     compare_rule,
-    refuse_formats_without_keys,
     rule_changes,
     rule_lines,
 )
+from sparkcrypt.spark.tables.tagging import as_policy_writes, refuse_formats_without_keys
 
 POLICY = """
 version: 1
@@ -170,7 +169,7 @@ def test_a_rule_lacks_only_what_it_would_add() -> None:
 
 def test_a_table_that_no_file_names_any_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """It loses what earlier files put there with ``remove`` alone, and is listed without it."""
-    monkeypatch.setattr(tagging, "Catalog", lambda _: Metastore(table({"email": ("pii",)})))
+    monkeypatch.setattr(table_rules, "Catalog", lambda _: Metastore(table({"email": ("pii",)})))
     (change,), absent = rule_changes(SPARK, rules_from_text("a.b: {}", where="f", base="/"), LAST, remove=False)
     assert (change.is_needed, held(change), absent) == (False, ["email: no tags: tags would be removed"], ("a.b",))
     (change,), _ = rule_changes(SPARK, (), LAST, remove=True)
@@ -179,7 +178,7 @@ def test_a_table_that_no_file_names_any_more_is_named(monkeypatch: pytest.Monkey
 
 def test_a_column_in_two_spellings_has_the_tags_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources spell columns as they like; the last one does not replace the others."""
-    monkeypatch.setattr(tagging, "Catalog", lambda _: Metastore(table({})))
+    monkeypatch.setattr(table_rules, "Catalog", lambda _: Metastore(table({})))
     rules = rules_from_text("sales.t: {tags: {EMAIL: pii, Email: contact}}", where="f", base="/")
     (change,), _ = rule_changes(SPARK, rules, LAST, remove=False)
     assert change.tags == {"email": ("pii", "contact")}
@@ -188,10 +187,10 @@ def test_a_column_in_two_spellings_has_the_tags_of_both(monkeypatch: pytest.Monk
 def test_tags_are_put_as_the_policy_writes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule in another case is the policy's own, so that the next comparison finds nothing to do."""
     rules = rules_from_text("sales.t: {tags: {email: PII}}", where="f", base="/")
-    monkeypatch.setattr(tagging, "Catalog", lambda _: Metastore(table({})))
+    monkeypatch.setattr(table_rules, "Catalog", lambda _: Metastore(table({})))
     (change,), _ = rule_changes(SPARK, rules, LAST, remove=False)
     assert change.tags == {"email": ("pii",)}
-    monkeypatch.setattr(tagging, "Catalog", lambda _: Metastore(table({"email": ("pii",)})))
+    monkeypatch.setattr(table_rules, "Catalog", lambda _: Metastore(table({"email": ("pii",)})))
     assert rule_changes(SPARK, rules, LAST, remove=False) == ((), ())
 
 
