@@ -30,20 +30,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparkcrypt.plan import EncryptionPlan
-    from sparkcrypt.policy.load import load_policy
-    from sparkcrypt.policy.model import Policy
-    from sparkcrypt.runs.passes.estate import status
-    from sparkcrypt.runs.passes.plan import plan_files
-    from sparkcrypt.runs.passes.run import encrypt_table
-    from sparkcrypt.runs.rewrite.saved_plan import SavedPlan
-    from sparkcrypt.runs.table.table_index import index_table
-    from sparkcrypt.runs.table.verify import verify_table
-    from sparkcrypt.spark.setup.options import parquet_options
-    from sparkcrypt.spark.setup.read import declassify, read_table, skipping_report, tag
-    from sparkcrypt.spark.setup.session import configure, masked_columns, session
-    from sparkcrypt.spark.tables.planning import plan_table
-    from sparkcrypt.table import Table
+    from sparkcrypt.plan import EncryptionPlan as EncryptionPlan
+    from sparkcrypt.policy.load import load_policy as load_policy
+    from sparkcrypt.policy.model import Policy as Policy
+    from sparkcrypt.runs.passes.estate import status as status
+    from sparkcrypt.runs.passes.plan import plan_files as plan_files
+    from sparkcrypt.runs.passes.run import encrypt_table as encrypt_table
+    from sparkcrypt.runs.rewrite.saved_plan import SavedPlan as SavedPlan
+    from sparkcrypt.runs.table.table_index import index_table as index_table
+    from sparkcrypt.runs.table.verify import verify_table as verify_table
+    from sparkcrypt.spark.setup.options import parquet_options as parquet_options
+    from sparkcrypt.spark.setup.read import declassify as declassify
+    from sparkcrypt.spark.setup.read import read_table as read_table
+    from sparkcrypt.spark.setup.read import skipping_report as skipping_report
+    from sparkcrypt.spark.setup.read import tag as tag
+    from sparkcrypt.spark.setup.session import configure as configure
+    from sparkcrypt.spark.setup.session import masked_columns as masked_columns
+    from sparkcrypt.spark.setup.session import session as session
+    from sparkcrypt.spark.tables.planning import plan_table as plan_table
+    from sparkcrypt.table import Table as Table
 
 __version__ = "0.2.0"
 
@@ -69,29 +74,6 @@ _HOMES = {
     "verify_table": "sparkcrypt.runs.table.verify",
 }
 
-__all__ = [
-    "EncryptionPlan",
-    "Policy",
-    "SavedPlan",
-    "Table",
-    "__version__",
-    "configure",
-    "declassify",
-    "encrypt_table",
-    "index_table",
-    "load_policy",
-    "masked_columns",
-    "parquet_options",
-    "plan_files",
-    "plan_table",
-    "read_table",
-    "session",
-    "skipping_report",
-    "status",
-    "tag",
-    "verify_table",
-]
-
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
@@ -100,4 +82,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return ["__version__", *_HOMES]

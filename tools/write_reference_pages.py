@@ -139,6 +139,8 @@ VARIABLES = {
     "([operations.md](operations.md#which-keys-were-asked-for)).",
     "SPARKCRYPT_ALLOW_HTTP": "`1`: services on other machines may be reached over plain http, outside of Spark.",
     "SPARKCRYPT_NO_ARCHIVE": "Not empty: JVMs of commands start as Spark starts them ([deploy.md](deploy.md)).",
+    "SPARKCRYPT_LOG": "`json`: what commands write to stderr is one JSON object a line "
+    "([operations.md](operations.md)).",
     "SPARKCRYPT_ENVIRONMENT_FILE": "Set by the jar for its helpers: the file of `spark.sparkcrypt.helper.environment`.",
 }
 

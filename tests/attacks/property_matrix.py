@@ -125,6 +125,7 @@ NOT_OF_A_TABLE = {
     "spark.log.level": "of the session of a command",
     "spark.ui.showConsoleProgress": "of the session of a command",
     "spark.yarn.maxAppAttempts": "of a submission",
+    "spark.yarn.submit.waitAppCompletion": "of a submission",
     "sparkcrypt.hadoop.user": "in the state of a file system",
     "sparkcrypt.helper.deadline.seconds": "in the site file of a JVM without Spark",
     "sparkcrypt.helper.environment": "in the site file of a JVM without Spark",

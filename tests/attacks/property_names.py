@@ -17,8 +17,9 @@ _TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 def find_names() -> frozenset[str]:
     """Return every text in the sources that has the form of a property's name; prefixes end with a dot."""
-    found = {*_find_in_java(), *_find_in_python(), *map(str, vars(names).values())}
-    return frozenset(name for name in found if _PROPERTY.fullmatch(name) and not _is_code(name))
+    declared = {str(value) for name, value in vars(names).items() if not name.startswith("__")}
+    found = {name for name in {*_find_in_java(), *_find_in_python(), *declared} if _PROPERTY.fullmatch(name)}
+    return frozenset(name for name in found if name in declared or not _is_code(name))
 
 
 def _is_code(name: str) -> bool:

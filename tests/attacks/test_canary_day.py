@@ -54,7 +54,7 @@ def test_no_canary_is_anywhere(fresh_jvm: FreshJvm, private_jar: Path, tmp_path:
     day = json.loads(done.stdout.splitlines()[-1])
     assert day["processes"] == []
     assert "sparkcrypt.encrypt.default.ruled" in (root / "lineage.json").read_text()
-    assert '"table": "default.ruled"' in (root / "report-1").read_text()
+    assert '"level": "info", "message": "default.ruled: ' in (root / "report-1").read_text()
     assert 'table="default.ruled"' in (root / "status.prom").read_text() and (root / "status.html").is_file()
     assert search(root, Canaries.of(SEED, "ruled")) == {}
     assert Canaries.of(SEED, "ruled").text not in done.stderr.lower()
