@@ -50,7 +50,7 @@ PARQUET_JAVA = {
 }
 """Jars of parquet-java 1.18.1, the newest, and their digests."""
 KEYS = {"email": "pii", "salary": "fin"}
-GROUPS, WRITER = "ParquetJava$Groups", "ParquetJava$Writer"
+GROUPS, RECORDS, WRITER = (f"ParquetJava${name}" for name in ("Groups", "Records", "Writer"))
 EMAIL, SALARY = "optional binary email (STRING);", "optional int32 salary;"
 MAILS = "email: mail0, email: mail1, email: mail2"
 OTHERS_KEYS = {"type": "vault", "address": "https://evil.example.com"}
@@ -153,6 +153,12 @@ def check_reader(program: Program, reader: str, lake: Lake, moved: Path, columns
 def test_parquet_reader(analyst: Program, lake: Lake, moved: Path) -> None:
     """Columns are read by their keys, and files by their names."""
     assert check_reader(analyst, GROUPS, lake, moved, (EMAIL, SALARY)) == MAILS
+
+
+def test_avro_reader(analyst: Program, lake: Lake, moved: Path) -> None:
+    """Records are read as rows are."""
+    found = check_reader(analyst, RECORDS, lake, moved, ("email string", "salary int"))
+    assert found == ", ".join(f'{{"email": "mail{number}"}}' for number in range(3))
 
 
 def test_every_column_is_read_with_every_key(owner: Program, lake: Lake) -> None:

@@ -6,7 +6,9 @@ import org.apache.avro.generic.GenericData;
 import org.apache.avro.generic.GenericRecord;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
+import org.apache.parquet.avro.AvroParquetReader;
 import org.apache.parquet.avro.AvroParquetWriter;
+import org.apache.parquet.avro.AvroReadSupport;
 import org.apache.parquet.example.data.Group;
 import org.apache.parquet.hadoop.ParquetReader;
 import org.apache.parquet.hadoop.ParquetWriter;
@@ -27,6 +29,26 @@ final class ParquetJava {
       try (ParquetReader<Group> reader = ParquetReader.builder(new GroupReadSupport(), file).withConf(conf).build()) {
         for (Group row = reader.read(); row != null; row = reader.read()) {
           rows.add(row.toString().trim().replace("\n", " "));
+        }
+      }
+      return String.join(", ", rows);
+    }
+  }
+
+  /** Reads columns as Avro records: a comma-separated list of optional columns, each a name and an Avro type. */
+  static final class Records implements OutsideReads.Reader {
+    @Override
+    public String read(Configuration conf, Path file, String columns) throws Exception {
+      SchemaBuilder.FieldAssembler<Schema> fields = SchemaBuilder.record("rows").fields();
+      for (String column : columns.split(",")) {
+        String[] words = column.split(" ");
+        fields = fields.name(words[0]).type().optional().type(words[1]);
+      }
+      AvroReadSupport.setRequestedProjection(conf, fields.endRecord());
+      List<String> rows = new ArrayList<>();
+      try (ParquetReader<GenericRecord> reader = AvroParquetReader.<GenericRecord>builder(file).withConf(conf).build()) {
+        for (GenericRecord row = reader.read(); row != null; row = reader.read()) {
+          rows.add(row.toString());
         }
       }
       return String.join(", ", rows);
