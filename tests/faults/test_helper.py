@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import sparkcrypt
 from sparkcrypt.bridge.client import HelperClient, helper_command
 from sparkcrypt.errors import BridgeError, KeyAccessDeniedError, KeyServiceUnavailableError
 from sparkcrypt.keys.opened import KEY_LOG
@@ -205,7 +206,7 @@ def test_decoy_package_is_not_imported(jar: Path, tmp_path: Path, place: str) ->
     environment = {**os.environ, **({} if place == "current folder" else {"PYTHONPATH": str(tmp_path)})}
     folder = None if place == "PYTHONPATH" else tmp_path
     with HelperClient(helper_command(jar), environment=environment, folder=folder) as client:
-        assert client.call("hello")["version"] == "0.1.0"
+        assert client.call("hello")["version"] == sparkcrypt.__version__
         with pytest.raises(BridgeError):
             client.call("wrap", key_id="a", key="")
     assert not (tmp_path / "imported").exists()
