@@ -319,7 +319,8 @@ def _unit_text(survey: UnitSurvey) -> str:
     actions = ", ".join(f"{action} {amount.files:,}" for action, amount in sorted(survey.actions.items()))
     total = f"{count_of(survey.amount.files, 'file')}, {size_of(survey.total_bytes)}"
     kinds = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(files_by_kind([survey]).items()))
-    stays = [entry for entry in survey.drift if entry.kind in (*OF_FOLDERS, UNKNOWN, "unreadable")]
+    refused = "quarantine" in survey.actions
+    stays = [entry for entry in survey.drift if refused or entry.kind in (*OF_FOLDERS, UNKNOWN, "unreadable")]
     text = f"{survey.name}: {total}: {actions or 'none to do'} ({kinds})"
     return f"{text}; {_differences(stays)}" if stays else text
 

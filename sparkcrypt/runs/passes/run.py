@@ -325,11 +325,13 @@ def run_table(job: TableJob) -> Report:
             with log_about(run=run.run_id, table=job.table.target.name):
                 begin_run(job, run, lock)
             with events_of_run(job.table, run.options, run.run_id) as events:
-                report = execute_run(job, run, lock)
+                with log_about(run=run.run_id, table=job.table.target.name):
+                    report = execute_run(job, run, lock)
                 first = _explain_rerun(job, run, report)
                 if first is not None:
                     run.begin_anew(job.options, first)
-                    report = execute_run(job, run, lock)
+                    with log_about(run=run.run_id, table=job.table.target.name):
+                        report = execute_run(job, run, lock)
                 events.tell_run(report, job.table.target.plan, run.noted)
             return job.old_files.report_open_problems(report)
     except BaseException:
@@ -345,11 +347,6 @@ def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
     Raises:
         SparkcryptError: an error ended the run.
     """
-    with log_about(run=run.run_id, table=job.table.target.name):
-        return _survey_and_rewrite(job, run, lock)
-
-
-def _survey_and_rewrite(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
     options = run.options
     job.old_files.look_after(lock, but=None if run.continued is None else run.run_id)
     if run.continued is None:
