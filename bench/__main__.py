@@ -21,7 +21,6 @@ BENCHMARKS = (
         "cluster",
     ),
     *("state_growth", "access_events", "read_costs", "skipping", "rotation", "many_writers", "orc", "units", "start"),
-    *("estate", "petabyte"),
 )
 
 
