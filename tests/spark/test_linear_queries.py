@@ -160,7 +160,7 @@ WORKS: dict[str, tuple[Callable[[Lake, Rules, int], Work], int]] = {
     "functions in one another": (_functions, 40),
     "branches of a union": (_branches, 80),
     "projections above one another": (_projections, 40),
-    "partitions with denied leaves": (_partitions, 1_500),
+    "partitions with denied leaves": (_partitions, 3_000),
 }
 """What there is much of -> what returns the work on so much, and how much."""
 

@@ -44,13 +44,17 @@ class Heard:
 
 
 @pytest.fixture(autouse=True)
-def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing is set up, and no event was sent by this process."""
+def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Nothing is set up, and no event was sent by this process; what the client sets is taken back."""
     for name in [name for name in os.environ if name.startswith("OPENLINEAGE_")]:
         monkeypatch.delenv(name)
+    before = dict(os.environ)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run_events, "_SENDER", run_events._Sender())
+    yield
+    for name in os.environ.keys() - before.keys() - {"OPENLINEAGE_URL", "OPENLINEAGE_NAMESPACE"}:
+        del os.environ[name]
 
 
 @pytest.fixture
