@@ -204,6 +204,7 @@ def session_builder(work: Path) -> Any:
     """Return what builds a quiet session on two cores, with everything below a folder."""
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for tasks; PATH may name another
     logging = work / "log4j2.properties"
     logging.write_text(NO_LOGGING)
     settings = {
