@@ -9,7 +9,6 @@ import org.apache.hadoop.fs.Path;
 import org.apache.parquet.avro.AvroParquetReader;
 import org.apache.parquet.avro.AvroParquetWriter;
 import org.apache.parquet.avro.AvroReadSupport;
-import org.apache.parquet.example.data.Group;
 import org.apache.parquet.hadoop.ParquetReader;
 import org.apache.parquet.hadoop.ParquetWriter;
 import org.apache.parquet.hadoop.api.ReadSupport;
@@ -20,18 +19,23 @@ import org.apache.parquet.hadoop.util.HadoopOutputFile;
 final class ParquetJava {
   private ParquetJava() {}
 
+  /** Returns the rows that are left in a reader, each on one line, and closes it. */
+  private static <T> String readAll(ParquetReader<T> opened) throws Exception {
+    List<String> rows = new ArrayList<>();
+    try (ParquetReader<T> reader = opened) {
+      for (T row = reader.read(); row != null; row = reader.read()) {
+        rows.add(row.toString().trim().replace("\n", " "));
+      }
+    }
+    return String.join(", ", rows);
+  }
+
   /** Reads columns as groups: their names, with the type that they have in the file, apart by semicolons. */
   static final class Groups implements OutsideReads.Reader {
     @Override
     public String read(Configuration conf, Path file, String columns) throws Exception {
       conf.set(ReadSupport.PARQUET_READ_SCHEMA, "message rows { " + columns + " }");
-      List<String> rows = new ArrayList<>();
-      try (ParquetReader<Group> reader = ParquetReader.builder(new GroupReadSupport(), file).withConf(conf).build()) {
-        for (Group row = reader.read(); row != null; row = reader.read()) {
-          rows.add(row.toString().trim().replace("\n", " "));
-        }
-      }
-      return String.join(", ", rows);
+      return readAll(ParquetReader.builder(new GroupReadSupport(), file).withConf(conf).build());
     }
   }
 
@@ -45,13 +49,7 @@ final class ParquetJava {
         fields = fields.name(words[0]).type().optional().type(words[1]);
       }
       AvroReadSupport.setRequestedProjection(conf, fields.endRecord());
-      List<String> rows = new ArrayList<>();
-      try (ParquetReader<GenericRecord> reader = AvroParquetReader.<GenericRecord>builder(file).withConf(conf).build()) {
-        for (GenericRecord row = reader.read(); row != null; row = reader.read()) {
-          rows.add(row.toString());
-        }
-      }
-      return String.join(", ", rows);
+      return readAll(AvroParquetReader.<GenericRecord>builder(file).withConf(conf).build());
     }
   }
 
