@@ -26,7 +26,7 @@ from sparkcrypt.cli.frame.options import (
     table_option,
     use,
 )
-from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.files.open_places import WEB_HDFS
@@ -46,7 +46,7 @@ from sparkcrypt.skipping.indexes.entries import (
     MIN_FILTER_SHARE,
 )
 from sparkcrypt.skipping.indexes.indexed import Comparison, Freshness, Indexed
-from sparkcrypt.text import count_of, size_of
+from sparkcrypt.text import align_table, count_of, size_of
 
 _FOOTERS = {"encrypted": "encrypted", "plaintext_signed": "in clear, signed", "plaintext": "not encrypted"}
 _FIELDS = ("version", "table", "objects", "repeated", "labels", "partitions", "indexes")

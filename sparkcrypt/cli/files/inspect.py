@@ -10,12 +10,12 @@ from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.named_files import named_files, policy_keys
 from sparkcrypt.cli.frame.options import any_key_option, json_option, optional_policy_option
-from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.output import show
 from sparkcrypt.errors import FormatError
 from sparkcrypt.files.format import AnySummary, format_of
 from sparkcrypt.files.orc import OrcSummary
 from sparkcrypt.schema import join_dotted
-from sparkcrypt.text import count_of
+from sparkcrypt.text import align_table, count_of
 
 _FOOTERS = {
     "encrypted": "footer encrypted",

@@ -10,9 +10,7 @@ import click
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.log_lines import log_form, log_line
 from sparkcrypt.spark.setup.command_session import print_error_line
-from sparkcrypt.text import CONTROLS, SHOWN, align_table, cut_lines, replace_controls
-
-__all__ = ["SHOWN", "align_table", "cut_lines", "encode_json", "say", "show"]
+from sparkcrypt.text import CONTROLS, replace_controls
 
 
 def show(document: Any, text: str, *, as_json: bool) -> None:

@@ -31,7 +31,7 @@ from sparkcrypt.cli.frame.options import (
     table_option,
     use,
 )
-from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.ledger.journal.journal import has_ended
@@ -39,7 +39,7 @@ from sparkcrypt.ledger.state.lock import is_held
 from sparkcrypt.policy.model import normalized_table
 from sparkcrypt.runs.passes.key_status import tell_overdue
 from sparkcrypt.runs.passes.lost_tags import recorded_lost_tags
-from sparkcrypt.text import count_of, size_of
+from sparkcrypt.text import align_table, count_of, size_of
 
 if TYPE_CHECKING:
     from sparkcrypt.ledger.state.store import StateStore

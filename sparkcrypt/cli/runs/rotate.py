@@ -20,8 +20,9 @@ from sparkcrypt.cli.frame.options import (
     use,
     where_option,
 )
-from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
+from sparkcrypt.text import align_table
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.passes.report import PassReport

@@ -26,7 +26,7 @@ from sparkcrypt.cli.frame.options import (
     spark_options,
     use,
 )
-from sparkcrypt.cli.frame.output import align_table, cut_lines, say, show
+from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.durable import write_new
 from sparkcrypt.errors import (
     ConfigError,
@@ -45,7 +45,7 @@ from sparkcrypt.policy.key_service import FormerService, split_former
 from sparkcrypt.policy.model import Policy, named_keys
 from sparkcrypt.runs.passes.key_status import KeyStatus, key_statuses
 from sparkcrypt.runs.passes.keys_in_use import find_uses_of_keys, has_key_records
-from sparkcrypt.text import count_of, size_of
+from sparkcrypt.text import align_table, count_of, cut_lines, size_of
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.keys.retire import Retired

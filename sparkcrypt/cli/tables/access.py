@@ -10,13 +10,14 @@ import click
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import CommandOptions, option, options_from, required_table_option, use
-from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.output import show
 from sparkcrypt.decide.explain_access import ColumnAccess, explain_access
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.access_decisions import KeyDecisions
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.opened import LoggingKeyService
 from sparkcrypt.policy.model import ON_DENIED, OnDenied, Policy
+from sparkcrypt.text import align_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from sparkcrypt.cli.frame.options import (
     policy_option,
     spark_options,
 )
-from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.output import show
 from sparkcrypt.decide.access_log import AccessReport, Record, read_accesses
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.open_service import open_key_service
@@ -28,7 +28,7 @@ from sparkcrypt.ledger.audit.audit import list_entries, verify_audit
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key, open_mac
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.text import count_of
+from sparkcrypt.text import align_table, count_of
 
 _HEAD = ("first", "last", "principal", "user", "what", "columns", "key", "keys", "application", "execution", "route")
 _DIGEST_CHARACTERS = 12

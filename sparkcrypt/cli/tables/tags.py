@@ -18,12 +18,12 @@ from sparkcrypt.cli.frame.options import (
     spark_options,
     use,
 )
-from sparkcrypt.cli.frame.output import align_table, say, show
+from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.cli.tables.pull import pull
 from sparkcrypt.cli.tables.suggest import suggest_tags
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.tags.model import TaggedColumn, tags_of_avro, tags_of_overlay
-from sparkcrypt.text import count_of
+from sparkcrypt.text import align_table, count_of
 
 _APP = "sparkcrypt tags"
 
