@@ -30,6 +30,7 @@ JOBS = {
     "kubernetes with an object store": "how-to/kubernetes.md",
     "emr": "how-to/emr-and-dataproc.md",
     "dataproc": "how-to/emr-and-dataproc.md",
+    "livy": "how-to/livy.md",
     "airflow operator": "how-to/airflow.md",
     "upgrade": "how-to/upgrade.md",
 }
