@@ -24,6 +24,10 @@ HADOOP = (
 """What every program that uses Hadoop and parquet-java has; nothing of Spark and of Scala."""
 
 
+OF_HIVE = tuple(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("net", "util"))
+"""Options of Java that Hive's own start scripts give."""
+
+
 class RefusedReadError(Exception):
     """The message, with those of its causes, of what a read ended with."""
 
@@ -44,7 +48,7 @@ class OutsideReads(AbstractContextManager["OutsideReads"]):
         self.errors = folder / "errors"
         bin_folder = java_home() / "bin"
         subprocess.run([bin_folder / "javac", "-nowarn", "-cp", classpath, "-d", folder, *files], check=True)
-        command: list[str | Path] = [bin_folder / "java", *QUICK, "-Xmx512m", "-cp", classpath, "OutsideReads"]
+        command: list[str | Path] = [bin_folder / "java", *QUICK, *OF_HIVE, "-Xmx512m", "-cp", classpath, "OutsideReads"]
         with self.errors.open("w") as errors:
             self._running = subprocess.Popen(
                 command,

@@ -67,6 +67,9 @@ CLI_JARS = {
 }
 """Jars of parquet-java of that version, and their digests."""
 JCOMMANDER = Jar("com.beust", "jcommander", "1.82", "deeac157c8de6822878d85d0c7bc8467a19cc8484d37788f7804f039dde280b1")
+HIVE = Jar(
+    "org.apache.hive", "hive-exec", "4.1.0", "8b06fffba9dd2fdb330e577175790bef551d0fa9d1d31d9246cdc24268cd643d"
+)
 OF_SPARK = (*HADOOP, "guava-*.jar", "jcl-over-slf4j-*.jar", "log4j-*.jar")
 CORE_SITE = f"""<configuration>
   <property><name>{CRYPTO_FACTORY}</name><value>{CRYPTO_FACTORY_CLASS}</value></property>
@@ -84,6 +87,7 @@ appender.all.layout.pattern = %m%n
 Cli: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 KEYS = {"email": "pii", "salary": "fin"}
 GROUPS, RECORDS, WRITER = (f"ParquetJava${name}" for name in ("Groups", "Records", "Writer"))
+HIVE_ROWS, HIVE_BATCHES = "ParquetHive$Rows", "ParquetHive$Batches"
 EMAIL, SALARY = "optional binary email (STRING);", "optional int32 salary;"
 MAILS = "email: mail0, email: mail1, email: mail2"
 OTHERS_KEYS = {"type": "vault", "address": "https://evil.example.com"}
@@ -411,3 +415,32 @@ def test_a_file_under_another_name_is_refused(cli: Cli, moved: Path) -> None:
     refused = cli("cat", moved, "--columns", "email")
     assert refused.returncode == 1
     assert "VerificationError" in refused.stdout + refused.stderr and "mail" not in refused.stdout.partition("Error")[0]
+
+
+@pytest.fixture(scope="module")
+def hive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OutsideReads]:
+    """A task of Hive."""
+    libraries = or_skip(fetched_folder, f"hive-{HIVE.revision}", [HIVE]).iterdir()
+    with OutsideReads(tmp_path_factory.mktemp("hive"), "ParquetHive", libraries) as running:
+        yield running
+
+
+def test_hive_reads_rows(hive: OutsideReads, jar: Path, lake: Lake, moved: Path, tmp_path: Path) -> None:
+    """Hive's reader of rows gives what the keys allow, refuses other columns and a file under another's name."""
+    program = hive.program(jar, write_site(tmp_path / "site", lake.analyst))
+    found = check_reader(program, HIVE_ROWS, lake, moved, ("email", "salary"))
+    assert found == "null mail0 null, null mail1 null, null mail2 null"
+
+
+def test_hive_reads_no_batches(hive: OutsideReads, jar: Path, lake: Lake, tmp_path: Path) -> None:
+    """Hive's vectorised reader asks no factory: an encrypted footer is an error, and what is in clear is not checked."""
+    program = hive.program(jar, write_site(tmp_path / "site", site_settings(lake.policy, sys.executable)))
+    with pytest.raises(RefusedReadError, match="encrypted footer"):
+        program.read(HIVE_BATCHES, lake.folder / "a.parquet", "id")
+    rows = {"id": [1, 2], "email": ["a", "b"], "salary": pa.array([1, 2], pa.int32())}
+    writer = TableWriter(tmp_path / "t", replace(lake.policy, footer_mode="plaintext"))
+    file = writer.write("a.parquet", pa.table(rows), KEYS)
+    moved = shutil.copy(file, tmp_path / "b.parquet")
+    assert program.read(HIVE_BATCHES, Path(moved), "id") == "2"
+    with pytest.raises(RefusedReadError, match="email"):
+        program.read(HIVE_BATCHES, file, "email")
