@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.passes.run import TableJob, encrypt_table, run_table
+from sparkcrypt.runs.passes.units import Surveyed, survey_units
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.table.progress import Progress
@@ -309,7 +311,7 @@ def test_error_of_all_tables_ends_the_pass(
     reports: list[PassReport] = []
     b_began, a_ended = threading.Event(), threading.Event()
 
-    def run_or_fail(job: TableJob) -> Report:
+    def run_or_fail(job: TableJob, **_: Any) -> Report:
         if job.table.target.name == lake.name("a"):
             assert at_once == 1 or b_began.wait(60)
             a_ended.set()
@@ -427,6 +429,47 @@ def test_changed_passes_over_what_is_as_it_was(lake: Lake, policy: Policy) -> No
     other = replace(policy, footer_mode="plaintext")
     new = backfill(lake.spark, other, databases=[lake.database], options=changed)
     assert sorted(by_table(new)) == ["a", "b"]
+
+
+def test_a_table_that_matches_is_surveyed_once(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that finds nothing to do keeps what its run saw; one that changed files looks at them again."""
+    make_table(lake, "t")
+    surveys = Counter[str]()
+    for module in ("run", "passes"):
+
+        def survey(*arguments: Any, module: str = module) -> Surveyed:
+            surveys[module] += 1
+            return survey_units(*arguments)
+
+        monkeypatch.setattr(f"sparkcrypt.runs.passes.{module}.survey_units", survey)
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
+    assert surveys == {"run": 1, "passes": 1}
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "nothing to do"
+    assert surveys == {"run": 2, "passes": 1}
+    assert backfill(lake.spark, policy, tables=["t"], options=options(changed=True)).unchanged == [lake.name("t")]
+
+
+@pytest.mark.parametrize("changes", ["files", "tags"])
+def test_what_changes_as_a_run_ends_is_looked_at(
+    lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch, changes: str
+) -> None:
+    """A run found nothing to do, and before the pass kept that, somebody wrote a file or set a tag."""
+    make_table(lake, "t")
+    backfill(lake.spark, policy, tables=["t"])
+
+    def run_then_change(job: TableJob, **named: Any) -> Report:
+        report = run_table(job, **named)
+        if changes == "tags":
+            set_tags(lake.spark, "t", {"pay": ["finance"]}, policy)
+        else:
+            with lake.stranger() as stranger:
+                stranger.sql(f"INSERT INTO t VALUES (9, '{SECRET}-9', 9.5, 1)")
+        return report
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sparkcrypt.runs.passes.passes.run_table", run_then_change)
+        assert backfill(lake.spark, policy, tables=["t"]).outcome == "nothing to do"
+    assert backfill(lake.spark, policy, tables=["t"], options=options(changed=True)).outcome == "done"
 
 
 def test_tables_that_share_a_folder_are_refused(lake: Lake, policy: Policy) -> None:

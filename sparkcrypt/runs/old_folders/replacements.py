@@ -35,6 +35,7 @@ from sparkcrypt.runs.old_folders.old_folder import (
 )
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import Decision, Problem, Problems
+from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS
 from sparkcrypt.runs.rewrite.recover import Recovered
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
@@ -89,11 +90,11 @@ def _by_run(found: Iterable[tuple[str, T]]) -> Mapping[str, Sequence[T]]:
 
 def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
     """Return which of the units that runs have swapped may lose their old files."""
-    places = runs.table.in_use.look()
     every = [old for journal in runs.list_readable() for old in OldFolder.list_of(journal)]
     last_with = {(old.name, comparable_path(old.location)): old.journal.run.run_id for old in every}
     made_by = {comparable_path(old.status.new_location): old for old in every}
     units = runs.table.in_use.units()
+    places = runs.table.in_use.look(seconds_old=ANSWER_SECONDS)
     in_use = frozenset(map(comparable_path, units.values()))
     settled, superseded, lost = list[OldFolder](), dict[str, str](), list[tuple[OldFolder, str]]()
     for old in (old for journal in journals for old in OldFolder.list_waiting(journal)):

@@ -44,7 +44,7 @@ from sparkcrypt.runs.table.in_use import OtherTables
 from sparkcrypt.runs.table.open_table import OpenTable, open_target
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.target import CatalogTarget, Target, catalog_target, id_of, target_folder_id
-from sparkcrypt.runs.table.unit_survey import count_calls
+from sparkcrypt.runs.table.unit_survey import UnitSurvey, count_calls, digest_unit
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -174,6 +174,7 @@ class _Passed:
         unchanged: its name, if it was skipped, since it has not changed since a pass last found no drift.
         looked_at: its state directory and its id there.
         record: the record of the last pass over it.
+        digests: those of its units, as its last run found them; None if a file of theirs differed from the plan.
     """
 
     reports: list[Report] = field(default_factory=list)
@@ -181,6 +182,11 @@ class _Passed:
     unchanged: str | None = None
     looked_at: tuple[StateStore, str] | None = None
     record: PassRecord | None = None
+    digests: tuple[str, ...] | None = None
+
+    def see(self, surveys: Sequence[UnitSurvey]) -> None:
+        """Take the units as a run found them."""
+        self.digests = None if any(survey.drift for survey in surveys) else digests_of(surveys)
 
 
 class _Pass:
@@ -280,7 +286,7 @@ class _Pass:
             self._note(record, target.name, "unchanged")
             return
         if not target.plan.encrypted and target.uuid is None and not self._drifts(opened, passed):
-            self._keep(record, passed.reports[-1])
+            self._keep(record, passed, target)
             return  # no column is tagged or encrypted, so the table is not changed: it gets no identity either
         target = target if run.dry_run else self._identify(target)
         passed.record = record = record.of_table(target.table_id)
@@ -290,16 +296,23 @@ class _Pass:
         passed.reports.append(report)
         if self._keys is None and run.rotate_key is not None:
             passed.reports[-1] = self._count_calls(target.name, report)
-        self._keep(record, report)
+        self._keep(record, passed, target)
 
     def _note(self, record: PassRecord, name: str, outcome: str, reason: str | None = None) -> None:
         if self._records:
             record.note(name, outcome, reason)
 
-    def _keep(self, record: PassRecord, report: Report) -> None:
-        """Record a report of a whole table, with the table's fingerprint if nothing is left to look at."""
+    def _keep(self, record: PassRecord, passed: _Passed, target: CatalogTarget) -> None:
+        """Record the last report of a whole table, with the table's fingerprint if nothing is left to look at.
+
+        Args:
+            record: the record of the table.
+            passed: has the report.
+            target: the table as its run found it.
+        """
+        report = passed.reports[-1]
         if self._records:
-            fingerprint = self._find_settled(report.table) if self._is_settled(report) else None
+            fingerprint = self._find_settled(report, passed.digests, target) if self._is_settled(report) else None
             record.keep(report, fingerprint=fingerprint, page=self._options.page)
 
     def _identify(self, target: CatalogTarget) -> CatalogTarget:
@@ -314,7 +327,7 @@ class _Pass:
 
     def _unchanged_since(self, target: CatalogTarget, record: PassRecord) -> bool:
         """Tell whether the pass skips unchanged tables, and a table is unchanged since a pass last found no drift."""
-        return self._options.changed and record.fingerprint == fingerprint(target, self._files)
+        return self._options.changed and record.fingerprint == fingerprint(target, list_digests(target, self._files))
 
     def _needs_care(self, table: OpenTable) -> bool:
         if self._options.run.dry_run:
@@ -339,18 +352,19 @@ class _Pass:
         warning = f"{NOT_IN_PLACE} {'; '.join(lines)}; `sparkcrypt tags apply`, or a run, puts it there"
         return replace(report, warnings=(*report.warnings, warning))
 
-    def _find_settled(self, name: str) -> str | None:
-        """Return the table's fingerprint if a survey after the run finds no drift and nothing changed meanwhile.
+    def _find_settled(self, report: Report, digests: tuple[str, ...] | None, target: CatalogTarget) -> str | None:
+        """Return the table's fingerprint if none of its files differs from its plan.
 
-        The run has changed properties and files, and another process may have changed tags or written files during it.
+        It is made of what a survey saw: that of the run, if that changed no unit and the plan is still the same, or
+        else one after it.  What was written since makes the next pass look at the table.
         """
-        target = self._target(self._catalog.table(name))
-        digest = fingerprint(target, self._files)
-        table = self._open(target)
-        job = open_job(table, self._options.run, self._budget)
-        drifted = survey_units(job.table, job.reader, job.options).drifted
-        is_same = not drifted and digest == fingerprint(self._target(self._catalog.table(name)), self._files)
-        return digest if is_same else None
+        now = self._target(self._catalog.table(report.table))
+        if report.outcome == "nothing to do":
+            is_same = (now.plan, now.table.schema_json) == (target.plan, target.table.schema_json)
+            return fingerprint(now, digests) if digests is not None and is_same else None
+        job = open_job(self._open(now), self._options.run, self._budget)
+        surveyed = survey_units(job.table, job.reader, job.options)
+        return None if surveyed.drifted else fingerprint(now, digests_of(surveyed.units))
 
     def _count_calls(self, name: str, report: Report) -> Report:
         """Survey a table after a rotation; return its report with how many calls a reader makes now."""
@@ -361,7 +375,8 @@ class _Pass:
 
     def _run(self, table: OpenTable, options: RunOptions, passed: _Passed) -> Report:
         """Run over one target; if an error ends the run, its partial report is kept."""
-        return run_table(open_job(table, replace(options, on_failure=passed.reports.append), self._budget))
+        job = open_job(table, replace(options, on_failure=passed.reports.append), self._budget)
+        return run_table(job, on_survey=passed.see)
 
     def report(self) -> PassReport:
         """Return the report of what has been done so far."""
@@ -436,27 +451,33 @@ class PassProgress(Progress):
         self._shown.finish()
 
 
-def fingerprint(target: CatalogTarget, files: HadoopFiles) -> str:
+def fingerprint(target: CatalogTarget, digests: Iterable[str]) -> str:
     """Return a digest of everything that determines a table's drift: plan, properties, schema, folders and files.
 
-    A folder that cannot be listed makes it differ from every digest that a pass without drift has kept.
+    Args:
+        target: the table.
+        digests: those of its units, in their order.
     """
-    digest = hashlib.sha256()
     plan, options = target.plan.to_dict(), dict(sorted(target.options().items()))
-    digest.update(json.dumps([plan, options, target.table.schema_json], sort_keys=True).encode())
+    text = json.dumps([plan, options, target.table.schema_json, list(digests)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digests_of(surveys: Iterable[UnitSurvey]) -> tuple[str, ...]:
+    """Return the digests of surveyed units, for `fingerprint`."""
+    return tuple(survey.digest for survey in surveys)
+
+
+def list_digests(target: CatalogTarget, files: HadoopFiles) -> Iterator[str]:
+    """List the units of a table, and yield the digest that each would have if no file of it differed from the plan.
+
+    That of a folder that cannot be listed differs from every digest that a pass without drift has kept.
+    """
     for unit in target.units(None):
-        digest.update(json.dumps([unit.name, unit.location]).encode())
         try:
-            listed = list_unit(files, unit)
+            yield digest_unit(list_unit(files, unit))
         except StorageError:
-            digest.update(b"not listed")
-            continue
-        for folder in listed.folders:
-            for file in folder.files:
-                digest.update(json.dumps(file.to_list()).encode())
-        summaries = [[entry.path, entry.length] for entry in listed.beside if entry.kind == "summary"]
-        digest.update(json.dumps(summaries).encode())
-    return digest.hexdigest()
+            yield "not listed"
 
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

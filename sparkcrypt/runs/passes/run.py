@@ -7,7 +7,7 @@ A new run is begun, or an unfinished one continued, whose units are first brough
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -298,12 +298,16 @@ def _let_wait(journal: Journal, recovered: Recovered) -> str:
     )
 
 
-def run_table(job: TableJob) -> Report:
+def run_table(job: TableJob, on_survey: Callable[[Sequence[UnitSurvey]], None] = lambda _: None) -> Report:
     """Bring a target to its plan; an unfinished run is finished first, with the options with which it began.
 
     An unfinished run over other partitions than those asked for is brought to a clean state and stays paused: the
     caller did not ask for it, and it may have had a budget.  A unit that an unfinished run has swapped and that differs
     again is left to a new run, since one run keeps only one old folder for each unit.
+
+    Args:
+        job: the job.
+        on_survey: called with the units as the run found them, before it changed any.
 
     Raises:
         RunConflictError: another run holds the target.
@@ -315,6 +319,7 @@ def run_table(job: TableJob) -> Report:
         report, surveyed = report_dry_run(job)
         if job.options.plan is not None:
             job.options.plan.refuse_other_units(surveyed.units)
+        on_survey(surveyed.units)
         return job.old_files.report_open_problems(report)
     run = CurrentRun(choose_run_id(job), job.options)
     try:
@@ -333,6 +338,7 @@ def run_table(job: TableJob) -> Report:
                     with log_about(run=run.run_id, table=job.table.target.name):
                         report = execute_run(job, run, lock)
                 events.tell_run(report, job.table.target.plan, run.noted)
+            on_survey(run.surveys)
             return job.old_files.report_open_problems(report)
     except BaseException:
         if run.journal is not None:

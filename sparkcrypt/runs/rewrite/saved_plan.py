@@ -1,9 +1,9 @@
 """A plan that was saved to be applied later, and whether what it was made from is still so.
 
-It has the digest of each unit as it was surveyed: where the unit is, the paths and lengths of its files, and how each
-differs from the plan.  A run that applies it compares its own survey, under the table's lock and before it begins a
-unit.  Nothing of the saved plan is applied itself: tags, policy and files decide, as for any run, so a saved plan that
-somebody altered can only be refused.
+It has the digest of each unit as it was surveyed: where the unit is, the paths, lengths and times of its files, and how
+each differs from the plan.  A run that applies it compares its own survey, under the table's lock and before it begins
+a unit.  Nothing of the saved plan is applied itself: tags, policy and files decide, as for any run, so a saved plan
+that somebody altered can only be refused.
 """
 
 from __future__ import annotations

@@ -49,8 +49,7 @@ class UnitSurvey:
         held_by: what lies beside its data, for which a run leaves it unchanged; None if nothing does.
         keys: the master keys of the columns of those files that differ, by the plan.
         clear_since: how many plaintext files to be encrypted are younger than the table's last run.
-        digest: the digest of where it is, of its files' paths and lengths, and of its drift: equal while nothing that
-            a plan says of it has changed.
+        digest: see `digest_unit`; equal while nothing that a plan says of it has changed.
     """
 
     unit: Unit
@@ -160,14 +159,21 @@ def survey_unit(
             file.modified_ms > since_ms and any(found.kind == "plaintext" for found in by_file.get(file.path, ()))
             for file in scanned.unit.files
         ),
-        digest=_digest_of(scanned),
+        digest=digest_unit(scanned.unit, scanned.drift),
     )
 
 
-def _digest_of(scanned: ScannedUnit) -> str:
-    lines = [f"{file.path}\0{file.length}" for file in scanned.unit.files]
-    lines += [f"{drift.file}\0{drift.kind}\0{drift.column}\0{drift.detail}" for drift in scanned.drift]
-    text = "\n".join((scanned.unit.name, scanned.unit.location, *sorted(lines)))
+def digest_unit(unit: Unit, drift: Iterable[Drift] = ()) -> str:
+    """Return the digest of where a listed unit is, of its files and summaries, and of their drift.
+
+    Args:
+        unit: the unit; of its files count paths, lengths and times of modification.
+        drift: every difference of its files from the plan.
+    """
+    lines = [f"{file.path}\0{file.length}\0{file.modified_ms}" for file in unit.files]
+    lines += [f"{entry.path}\0{entry.length}" for entry in unit.beside if entry.kind == "summary"]
+    lines += [f"{found.file}\0{found.kind}\0{found.column}\0{found.detail}" for found in drift]
+    text = "\n".join((unit.name, unit.location, *sorted(lines)))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
