@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SEED = int(os.environ.get("SPARKCRYPT_SEED", "1"))
 STATEMENTS = int(os.environ.get("SPARKCRYPT_STATEMENTS", "40"))
 SECONDS_PER_STATEMENT = 20
+EVENTS = ("encrypt.default.ruled", "rotate.default.ruled", "shred")
 REFUSED = (
     "which encrypts, and is written to",
     "before tags can follow it",
@@ -53,7 +55,11 @@ def test_no_canary_is_anywhere(fresh_jvm: FreshJvm, private_jar: Path, tmp_path:
     assert done.returncode == 0, done.stderr[-3000:]
     day = json.loads(done.stdout.splitlines()[-1])
     assert day["processes"] == []
-    assert "sparkcrypt.encrypt.default.ruled" in (root / "lineage.json").read_text()
+    events = [json.loads(line) for line in (root / "lineage.json").read_text().splitlines()]
+    told = Counter((event["job"]["name"].removeprefix("sparkcrypt."), event["eventType"]) for event in events)
+    assert told == {(name, state): 1 for name in EVENTS for state in ("START", "COMPLETE")}
+    dark = events[-1]["outputs"]
+    assert {"fin": ["salary"]} in [found["facets"]["sparkcrypt_keys"]["shredded"] for found in dark]
     assert '"level": "info", "message": "default.ruled: ' in (root / "report-1").read_text()
     assert 'table="default.ruled"' in (root / "status.prom").read_text() and (root / "status.html").is_file()
     assert search(root, Canaries.of(SEED, "ruled")) == {}

@@ -48,7 +48,15 @@ class OutsideReads(AbstractContextManager["OutsideReads"]):
         self.errors = folder / "errors"
         bin_folder = java_home() / "bin"
         subprocess.run([bin_folder / "javac", "-nowarn", "-cp", classpath, "-d", folder, *files], check=True)
-        command: list[str | Path] = [bin_folder / "java", *QUICK, *OF_HIVE, "-Xmx512m", "-cp", classpath, "OutsideReads"]
+        command: list[str | Path] = [
+            bin_folder / "java",
+            *QUICK,
+            *OF_HIVE,
+            "-Xmx512m",
+            "-cp",
+            classpath,
+            "OutsideReads",
+        ]
         with self.errors.open("w") as errors:
             self._running = subprocess.Popen(
                 command,

@@ -67,9 +67,7 @@ CLI_JARS = {
 }
 """Jars of parquet-java of that version, and their digests."""
 JCOMMANDER = Jar("com.beust", "jcommander", "1.82", "deeac157c8de6822878d85d0c7bc8467a19cc8484d37788f7804f039dde280b1")
-HIVE = Jar(
-    "org.apache.hive", "hive-exec", "4.1.0", "8b06fffba9dd2fdb330e577175790bef551d0fa9d1d31d9246cdc24268cd643d"
-)
+HIVE = Jar("org.apache.hive", "hive-exec", "4.1.0", "8b06fffba9dd2fdb330e577175790bef551d0fa9d1d31d9246cdc24268cd643d")
 OF_SPARK = (*HADOOP, "guava-*.jar", "jcl-over-slf4j-*.jar", "log4j-*.jar")
 CORE_SITE = f"""<configuration>
   <property><name>{CRYPTO_FACTORY}</name><value>{CRYPTO_FACTORY_CLASS}</value></property>
@@ -433,7 +431,7 @@ def test_hive_reads_rows(hive: OutsideReads, jar: Path, lake: Lake, moved: Path,
 
 
 def test_hive_reads_no_batches(hive: OutsideReads, jar: Path, lake: Lake, tmp_path: Path) -> None:
-    """Hive's vectorised reader asks no factory: an encrypted footer is an error, and what is in clear is not checked."""
+    """Hive's vectorised reader asks no factory: encrypted footers are errors, and what is in clear is not checked."""
     program = hive.program(jar, write_site(tmp_path / "site", site_settings(lake.policy, sys.executable)))
     with pytest.raises(RefusedReadError, match="encrypted footer"):
         program.read(HIVE_BATCHES, lake.folder / "a.parquet", "id")
