@@ -247,9 +247,10 @@ class _Pass:
 
     def _pass_over(self, candidate: Chosen, passed: _Passed) -> None:
         with passed.failures.of(candidate.table.full_name):
-            if not candidate.named and not self._catalog.exists(candidate.table.quoted):
-                return  # dropped since the pass began
-            table = self._catalog.table(candidate.table.quoted)  # its tags may have changed since
+            look_up = self._catalog.table if candidate.named else self._catalog.find
+            table = look_up(candidate.table.quoted)  # its tags may have changed since the pass began
+            if table is None:
+                return  # dropped since
             if self._is_of_kind(replace(candidate, table=table)):
                 passed.record = PassRecord(self._store, id_of(table))
                 self._table(table, passed.record, passed)

@@ -19,6 +19,8 @@ JVM_ERRORS = (Py4JJavaError, PySparkException)
 """Errors of a call into the JVM: py4j's own, or pyspark's translation of the exceptions that it recognises."""
 _FOUND: MutableMapping[Any, dict[str, Any]] = WeakKeyDictionary()
 """View of a JVM -> full class name -> class, for each class that was looked up."""
+_MAPPERS: MutableMapping[Any, Any] = WeakKeyDictionary()
+"""View of a JVM -> its mapper of objects to JSON, which takes 10 ms to learn how each class is written."""
 
 
 class JavaClasses:
@@ -104,8 +106,11 @@ def to_dict(spark: SparkSession, scala_map: Any) -> dict[str, str]:
 def to_json(spark: SparkSession, scala_object: Any) -> Any:
     """Copy a Scala collection or case class as JSON values in one call, since each getter call takes a millisecond."""
     machine = jvm(spark)
-    mapper = machine.com.fasterxml.jackson.databind.ObjectMapper()
-    mapper.registerModule(machine.com.fasterxml.jackson.module.scala.DefaultScalaModule())
+    mapper = _MAPPERS.get(spark._jvm)
+    if mapper is None:
+        mapper = machine.com.fasterxml.jackson.databind.ObjectMapper()
+        mapper.registerModule(machine.com.fasterxml.jackson.module.scala.DefaultScalaModule())
+        _MAPPERS[spark._jvm] = mapper
     return json.loads(mapper.writeValueAsString(scala_object))
 
 

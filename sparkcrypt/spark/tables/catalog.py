@@ -166,9 +166,10 @@ class Catalog:
             PlanError: there is no table of that name; the message has similar names.
             StorageError: the metastore cannot be reached, or does not answer.
         """
-        identifier = self.identifier(name)
+        identifier = self._catalog.qualifyIdentifier(self.identifier(name))
+        database, table = option(identifier.database()), identifier.table()
         try:
-            found = ask_metastore(lambda: self._catalog.getTableMetadata(identifier))
+            found = ask_metastore(lambda: self._catalog.externalCatalog().getTable(database, table))
         except JVM_ERRORS as error:
             if read_java_error(error)[0].rpartition(".")[2] in _NO_SUCH:
                 return self._search(name, error)
@@ -176,7 +177,22 @@ class Catalog:
             if any(_DERBY_IS_HELD in text for text in _list_causes(error)):
                 why = "another process has its Derby database open; end that one, or use a metastore service"
             raise StorageError(f"table {name}: the metastore cannot be asked: {why}") from error
+        return self._read_entry(found)
+
+    def find(self, name: str) -> Table | None:
+        """Return a table, or None if there is none of that name; see `table`."""
+        try:
+            return self.table(name)
+        except PlanError:
+            if self.exists(name):
+                raise
+            return None
+
+    def _read_entry(self, found: Any) -> Table:
+        """Return the table of a CatalogTable as the external catalog has it."""
         storage = found.storage()
+        types = jvm(self._spark).org.apache.spark.sql.catalyst.util.CharVarcharUtils
+        schema = types.replaceCharVarcharWithStringInSchema(found.schema())
         options = to_dict(self._spark, storage.properties())
         properties = to_dict(self._spark, found.properties())
         provider = (option(found.provider()) or HIVE).lower()
@@ -188,7 +204,7 @@ class Catalog:
             provider=provider,
             serde=str(option(storage.serde()) or ""),
             location=self._text_of(location) if location is not None else "",
-            schema_json=str(found.schema().json()),
+            schema_json=str(schema.json()),
             partition_columns=tuple(str(entry) for entry in to_list(self._spark, found.partitionColumnNames())),
             options=properties if provider == HIVE else options,
             properties=properties,
@@ -254,14 +270,16 @@ class Catalog:
         Raises:
             PlanError: there is no such database.
         """
+        return tuple(f"{quote_name(database)}.{quote_name(name)}" for name in self._list_names(database))
+
+    def _list_names(self, database: str) -> list[str]:
         if not ask_metastore(lambda: self._catalog.databaseExists(database)):
             known = ", ".join(self.databases())
             raise PlanError(
                 f"database {database}: not found in the session catalog, {self._describe()}; allowed: {known}"
             )
         listed = to_list(self._spark, ask_metastore(lambda: self._catalog.listTables(database)))
-        names = [str(entry.table()) for entry in listed if option(entry.database()) is not None]
-        return tuple(f"{quote_name(database)}.{quote_name(name)}" for name in sorted(names))
+        return sorted(str(entry.table()) for entry in listed if option(entry.database()) is not None)
 
     def all_of(self, database: str) -> Iterator[Table]:
         """Yield the tables and views of a database; one that is dropped meanwhile is skipped.
@@ -269,12 +287,21 @@ class Catalog:
         Raises:
             PlanError: there is no such database.
         """
-        for name in self.tables(database):
-            try:
-                yield self.table(name)
-            except PlanError:
-                if self.exists(name):
-                    raise
+        names = self._list_names(database)
+        for start in range(0, len(names), _AT_ONCE):
+            yield from self._read_several(database, names[start : start + _AT_ONCE])
+
+    def _read_several(self, database: str, names: Sequence[str]) -> Iterator[Table]:
+        """Yield tables by one query, or each by its own where one of them cannot be read."""
+        external = self._catalog.externalCatalog()
+        try:
+            entries = ask_metastore(lambda: external.getTablesByName(database, self._as_scala(list(names))))
+        except JVM_ERRORS:
+            quoted = (f"{quote_name(database)}.{quote_name(name)}" for name in names)
+            yield from (table for table in map(self.find, quoted) if table is not None)
+        else:
+            tables = map(self._read_entry, to_list(self._spark, entries))
+            yield from sorted(tables, key=lambda table: table.name)
 
     def partitions(self, table: Table, having: Mapping[str, str] | None = None) -> tuple[Partition, ...]:
         """Return a table's partitions in the metastore.
@@ -351,12 +378,14 @@ class Catalog:
 
     def _list(self, table: Table, having: Mapping[str, str] | None) -> Any:
         """Return a Scala sequence of the partitions that have some values."""
-        machine, chosen = jvm(self._spark), None
-        if having is not None:
-            wanted = machine.java.util.HashMap()
-            for name, value in having.items():
-                wanted.put(name, value)
-            chosen = machine.org.apache.spark.api.python.PythonUtils.toScalaMap(wanted)
+        machine = jvm(self._spark)
+        if having is None:
+            external, none = self._catalog.externalCatalog(), machine.scala.Option.empty()
+            return external.listPartitions(table.database, table.name, none)
+        wanted = machine.java.util.HashMap()
+        for name, value in having.items():
+            wanted.put(name, value)
+        chosen = machine.org.apache.spark.api.python.PythonUtils.toScalaMap(wanted)
         return self._catalog.listPartitions(self.identifier(table.quoted), machine.scala.Option.apply(chosen))
 
     def set_options(self, table: Table, options: Mapping[str, str]) -> None:
