@@ -24,6 +24,9 @@ OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "LICEN
 LINK = re.compile(r"(\]\()([^)\s#]+)?(#[^)\s]*)?(?=\))")
 LOG = logging.getLogger("mkdocs.hooks.site_hook")
 """A warning to MkDocs's own logger fails a strict build."""
+_BOOSTS = {"how-to/": 2.0, "existing-jobs.md": 2.0, "runbooks.md": 2.0, "api.md": 0.25, "commands.md": 0.5}
+_BOOSTS |= dict.fromkeys(("decisions/", "architecture.md", "performance.md", "CHANGELOG.md", "CONTRIBUTING.md"), 0.25)
+"""Page, or folder of pages -> what it counts in the site's search: whoever searches has a job to do."""
 _CODE = re.compile(r"<(pre|code)\b.*?</\1>", re.DOTALL)
 _MARKUP = re.compile(r"^\s*(?:<(?:p|li)>)?\s*((?:[-*+]|\d+\.) |\||```)", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -54,6 +57,11 @@ def site_uri(path: str) -> str:
         return "index.md"
     named = path if (ROOT / path).is_file() else next((f"{above}/README.md" for above in _above(path)), path)
     return named.removeprefix(DOCS)
+
+
+def boost_of(uri: str) -> float:
+    """Return what a page of the site counts in its search, where others count 1."""
+    return next((boost for place, boost in _BOOSTS.items() if uri == place or uri.startswith(place)), 1.0)
 
 
 def source_of(uri: str) -> str:
@@ -101,7 +109,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Bring the links of a page to where the site has their targets."""
+    """Bring the links of a page to where the site has their targets, and tell the search what the page counts."""
+    page.meta["search"] = {"boost": boost_of(page.file.src_uri)}
     return relink(markdown, page.file.src_uri)
 
 

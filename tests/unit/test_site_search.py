@@ -9,7 +9,7 @@ from math import log, sqrt
 
 import pytest
 
-from tools.site_hook import ROOT, outside_files, site_uri, slug
+from tools.site_hook import ROOT, boost_of, outside_files, site_uri, slug
 
 PAGES = [
     *(file.relative_to(ROOT).as_posix() for file in sorted((ROOT / "docs").rglob("*.md"))),
@@ -33,6 +33,24 @@ JOBS = {
     "livy": "how-to/livy.md",
     "airflow operator": "how-to/airflow.md",
     "upgrade": "how-to/upgrade.md",
+    "encrypt spark job output": "existing-jobs.md",
+    "enable encryption dataframe write": "existing-jobs.md",
+    "cron": "how-to/nightly-backfill.md",
+    "truncate reload table": "how-to/overwrite-job.md",
+    "migrate existing plaintext tables": "how-to/encrypt-an-estate.md",
+    "change tag re-encrypt files": "how-to/retag.md",
+    "fix wrong tag": "how-to/retag.md",
+    "gdpr delete customer data": "how-to/erase-a-person.md",
+    "right to be forgotten": "how-to/erase-a-person.md",
+    "hadoop cluster": "how-to/yarn.md",
+    "minio": "how-to/kubernetes.md",
+    "release notes": "how-to/upgrade.md",
+    "java reader without spark": "how-to/readers-outside-spark.md",
+    "rotate a master key": "how-to/rotate-keys.md",
+    "yearly key rotation": "how-to/rotate-keys.md",
+    "leaked key": "how-to/rotate-keys.md",
+    "compromised key": "how-to/rotate-keys.md",
+    "stolen key": "how-to/rotate-keys.md",
 }
 """What is typed -> the page that must be found."""
 FIRST = 3
@@ -98,7 +116,7 @@ class Search:
         for number, score in scores.items():
             counted = {word for word in words if word in matched[number] or word not in STOP_WORDS}
             boost = self.parents[number] + len(matched[number]) / len(counted)
-            ranked.append((score * (1 + boost**2), self.pages[number]))
+            ranked.append((score * (1 + boost**2) * boost_of(self.pages[number]), self.pages[number]))
         return list(dict.fromkeys(page for _, page in sorted(ranked, reverse=True)))
 
 
