@@ -6,7 +6,7 @@ import functools
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from click.testing import CliRunner, Result
@@ -194,6 +194,32 @@ def test_overwrite_after_an_unrecorded_swap_is_a_question(lake: Lake, clock: Clo
     assert the_pass(lake, policy).outcome == "done"
     assert not expire_run(lake.spark, "t", policy).refused
     assert ids(lake) == sorted([100, *(number for number in range(4) if number % 2 != int(unit[-1]))])
+
+
+@pytest.mark.parametrize("keep", ["new", "old"])
+def test_problem_of_a_swap_whose_records_are_lost_is_one_of_the_swap(lake: Lake, keep: Literal["new", "old"]) -> None:
+    """A file is erased from the old folder, which is told; then the end of the log is lost, and a unit overwritten."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    next((lake.path("t") / "p=0").glob("part-*")).unlink()
+    assert the_problem(the_pass(lake, policy))["kind"] == "removed"
+    lose_swaps(policy)
+    stranger(lake, f"INSERT OVERWRITE t PARTITION (p = 0) VALUES (100, '{SECRET}-tomorrow', 'n')")
+    problem = the_problem(the_pass(lake, policy))
+    assert (problem["unit"], problem["kind"]) == ("p=0", "a swap was cut off")
+    assert the_problem(the_pass(lake, policy)) == problem
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision(keep, "it was an overwrite"))
+    assert not the_pass(lake, policy).tables[0].problems
+    assert 100 in ids(lake)
+
+
+def lose_swaps(policy: Policy) -> None:
+    """Delete the first record of a log that says that a swap was done, and all after it."""
+    (log,) = Path(policy.run_state).joinpath("log").iterdir()
+    records = sorted(log.iterdir())
+    first = next(number for number, record in enumerate(records) if b"unit_swapped" in record.read_bytes())
+    for record in records[first:]:
+        record.unlink()
 
 
 def test_no_command_ends_well_while_a_folder_is_missing(lake: Lake) -> None:

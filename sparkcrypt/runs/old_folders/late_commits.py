@@ -40,6 +40,7 @@ from sparkcrypt.runs.old_folders.old_folder import (
 )
 from sparkcrypt.runs.old_folders.problems import (
     BACK,
+    CUT_OFF,
     EMPTIED,
     UNDONE,
     WRITER_AT_WORK,
@@ -522,7 +523,10 @@ def open_problem(
         message=message,
         base=run.table.target.base,
     )
-    return problems.add(found).as_failed()
+    opened, earlier = problems.add(found), problems.of(run.run_id, name)
+    if kind == CUT_OFF and earlier is not None:  # what it says is no longer so: the log lacks the end of its swap
+        _close(rewriter, problems, earlier, f"the swap is found to be cut off now: problem {opened.problem}")
+    return opened.as_failed()
 
 
 def _settle(rewriter: UnitRewriter, problems: Problems, name: str) -> None:
@@ -530,9 +534,14 @@ def _settle(rewriter: UnitRewriter, problems: Problems, name: str) -> None:
     run = rewriter.run
     open_one = problems.of(run.run_id, name) if run.table.target.table is not None else None
     if open_one is not None and open_one.kind == WRITER_AT_WORK:
-        decision = Decision("both", "its writer has ended, and its files were carried over")
-        note_resolution(rewriter, open_one, decision)
-        problems.close(open_one.problem, decision)
+        _close(rewriter, problems, open_one, "its writer has ended, and its files were carried over")
+
+
+def _close(rewriter: UnitRewriter, problems: Problems, settled: Problem, reason: str) -> None:
+    """Close a problem on which nobody needs to decide any more."""
+    decision = Decision("both", reason)
+    note_resolution(rewriter, settled, decision)
+    problems.close(settled.problem, decision)
 
 
 def note_resolution(rewriter: UnitRewriter, problem: Problem, decision: Decision, **more: Any) -> None:

@@ -287,7 +287,7 @@ def problems_of_target(target: Target, store: StateStore, mac: Callable[[], Tabl
 
 def _subject_of(kind: str) -> str:
     """Return what problems of a kind are about, of which one at a time is open for a unit."""
-    return "list" if kind in OF_LIST else kind if kind == STRAY else "old files"
+    return "list" if kind in OF_LIST else kind if kind in (STRAY, CUT_OFF) else "old files"
 
 
 def _is_unknown(problem: str, damage: str) -> Problem:
