@@ -43,7 +43,10 @@ def cross(site: Site, write: Write) -> None:
         found = writing.result(ANSWER_SECONDS)
     except (WorkerError, WorkerDiedError, TimeoutError) as failed:
         error = f"{type(failed).__name__}: {str(failed)[:600]}"
-    _tell(site, write, p, ids, found, succeeded=error is None)
+    if met and write.kind.startswith("erasure") and error is None:
+        site.model.rewritten(p, found or [], succeeded=True, aside=True)
+    else:
+        _tell(site, write, p, ids, found, succeeded=error is None)
     site.model.ends(p, before)
     site.note(write.kind, partition=p, met=met, took=round(time.monotonic() - began, 2), error=error)
     if met:

@@ -14,7 +14,7 @@ from tests.chaos.model import Partition
 from tests.chaos.site import Site
 
 _UNIT = re.compile(r"\bp=(\d+)")
-_BACK = "old files are in use again"
+_BACK, _CUT_OFF = "old files are in use again", "a swap was cut off"
 
 
 def clear_away(site: Site) -> None:
@@ -66,6 +66,8 @@ def decide(site: Site, problem: dict[str, Any], command: Callable[..., dict[str,
                 site.model.decide(partition, kept)
             return None
         said = (done["code"], done["err"][-600:], done["raised"])
+        if "is not open" in done["err"]:
+            return None  # what was decided of another problem of the unit has settled it
     return f"{problem['problem']} of {problem['unit']}: {said}"
 
 
@@ -80,9 +82,11 @@ def _kept(site: Site, problem: dict[str, Any], partition: Partition, keep: str) 
     writer, is_back = site.world.writer, problem["kind"] == _BACK
     if is_back and keep == "new":
         return None
+    rows = writer.call("read", table=site.table)
+    now = Counter(row_id for row_id, _, p in rows if p == partition)
     if is_back or keep == "new":  # old files that are in use again stay there
-        rows = writer.call("read", table=site.table)
-        return Counter(row_id for row_id, _, p in rows if p == partition)
+        return now
     folder = Path(unquote(urlsplit(problem["old_location"]).path))
     files = [str(path) for path in folder.glob("*") if not path.name.startswith((".", "_"))]
-    return Counter(writer.call("read_files", files=files))
+    old = Counter(writer.call("read_files", files=files))
+    return old + now if problem["kind"] == _CUT_OFF else old  # the old files come back beside what was written since

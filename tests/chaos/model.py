@@ -52,6 +52,7 @@ class Model:
         self._settled: dict[Partition, frozenset[int]] = {}
         self._begun: dict[Partition, set[str]] = {}
         self._questions: dict[Partition, int] = {}
+        self._aside: dict[Partition, set[int]] = {}
         self._mutex = threading.Lock()
 
     def settle(self) -> None:
@@ -104,14 +105,29 @@ class Model:
         with self._mutex:
             if succeeded:
                 self._partitions[partition] = Rows(set(ids))
+                self._aside.pop(partition, None)
             else:
                 rows = self._of(partition)
                 rows.doubt([*rows.sure, *ids])
 
-    def rewritten(self, partition: Partition, without: Collection[int], *, succeeded: bool) -> None:
-        """Take note of a compaction or an erasure, which may have added its file and removed none, or only some."""
+    def rewritten(
+        self, partition: Partition, without: Collection[int], *, succeeded: bool, aside: bool = False
+    ) -> None:
+        """Take note of a compaction or an erasure, which may have added its file and removed none, or only some.
+
+        Args:
+            partition: which.
+            without: the rows that it left out.
+            succeeded: whether it ended well.
+            aside: it was in a folder that the table had left.  Where all files of the folder in use are rewritten
+                before a pass has looked, nobody can tell that from an overwrite, which removes the old files too.
+        """
         with self._mutex:
             rows = self._of(partition)
+            if aside and succeeded:
+                self._aside.setdefault(partition, set()).update(without)
+            elif not aside:
+                rows.doubt(self._aside.pop(partition, ()))
             if succeeded:
                 rows.sure.difference_update(without)
                 for row_id in without:

@@ -59,6 +59,17 @@ def test_a_write_that_succeeded_decides_and_one_that_failed_leaves_both(
     assert failed.judge(found(*right), ()) == failed.judge(found(*wrong), ()) == []
 
 
+def test_erased_aside_is_in_question_once_all_files_in_use_are_rewritten() -> None:
+    """An erasure in a folder that the table left must hold, unless the files in use were rewritten before a pass."""
+    made = model()
+    made.rewritten(0, [1], succeeded=True, aside=True)
+    assert [finding.kind for finding in made.judge(found(1, 2, 3), ())] == ["came back"]
+    made.rewritten(0, [], succeeded=True)
+    assert made.judge(found(1, 2, 3), ()) == made.judge(found(2, 3), ()) == []
+    made.replaced(0, [2, 3], succeeded=True)
+    assert [finding.kind for finding in made.judge(found(1, 2, 3), ())] == ["came back"]
+
+
 def test_reported_partitions_are_in_question_and_others_are_not() -> None:
     """What the tool itself reports of one partition excuses nothing in another."""
     made = model()
