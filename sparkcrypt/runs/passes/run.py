@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, PlanError, RunConflictError, VerificationError
 from sparkcrypt.files.format import FORMATS
-from sparkcrypt.ledger.audit.pins import describe_unpinned, find_unpinned
+from sparkcrypt.ledger.audit.pins import describe_lost
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, is_paused, new_run_id
@@ -366,8 +366,7 @@ def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
     if options.plan is not None:
         options.plan.refuse_other_units(surveyed.units, run.recovered.names)
     job.old_files.settle_listed(whole=options.where is None, adopt=options.adopt)
-    unpinned = describe_unpinned(_list_unpinned(job, surveyed.units))
-    run.surveys, run.warnings = surveyed.units, (*run.warnings, *surveyed.warnings, *unpinned)
+    run.surveys, run.warnings = surveyed.units, (*run.warnings, *surveyed.warnings, *_note_pins(job, surveyed.units))
     drifted = order_units(surveyed.drifted, job.table.target.plan, job.table.policy)
     if options.move_old:
         refuse_other_file_systems(tuple(survey.unit for survey in drifted), job.table.target.base)
@@ -407,13 +406,21 @@ def _start_journal(job: TableJob, run_id: str, options: RunOptions, lock: RunLoc
     return Journal.start(job.table.trust.log(), job.run_record(run_id, options, lock))
 
 
-def _list_unpinned(job: TableJob, surveys: Sequence[UnitSurvey]) -> list[str]:
-    """Return the swapped units without a pin, except those that this run swaps again, which sets it."""
-    table = job.table.target.table
+def _note_pins(job: TableJob, surveys: Sequence[UnitSurvey]) -> tuple[str, ...]:
+    """Return notes on swapped units without a pin, and on those whose pins show that the state directory is older.
+
+    Units that this run swaps again are left out, which sets their pins.
+    """
+    table, trust = job.table.target.table, job.table.trust
     if table is None:
-        return []
+        return ()
     places = places_of_units(table, (survey.unit for survey in surveys if not survey.drift))
-    return find_unpinned(places, job.table.target.table_id)
+    try:
+        lost = trust.find_lost_pins(places)
+    except VerificationError:  # the audit is not authentic, as the comparison with its list has said
+        lost = []
+    older = [f"{describe_lost(lost)}; until then nobody can tell what newer records say of old files"] if lost else []
+    return (*trust.unpinned_units(places), *older)
 
 
 def _explain_rerun(job: TableJob, run: CurrentRun, report: Report) -> str | None:
