@@ -244,13 +244,17 @@ def _find_lost_of(runs: PastRuns, old: OldFolder, here: str | None, made_by: Map
 
 
 def open_cut_off(rewriter: UnitRewriter, recovered: Recovered) -> Recovered:
-    """Open a problem for each swap that was cut off, and add it to the problems of the recovered units."""
-    problems = problems_of(rewriter)
+    """Open a problem for each swap that was cut off, and put it before the other problems of the recovered units.
+
+    Those tell to close the run, which is refused until these are decided.
+    """
+    problems, opened = problems_of(rewriter), []
     for attempt in recovered.cut_off:
         old, here = _name_folders(rewriter, attempt)
         message = describe_cut_off(attempt.name, here, old, attempt.staged)
         changes = Changes(old, (), (), ())
-        recovered.problems.append(open_problem(rewriter, problems, attempt.name, changes, (CUT_OFF, message)))
+        opened.append(open_problem(rewriter, problems, attempt.name, changes, (CUT_OFF, message)))
+    recovered.problems[:0] = opened
     return recovered
 
 
