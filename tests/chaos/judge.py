@@ -22,6 +22,7 @@ _PASSES, _PAUSE_SECONDS, _DECISIONS = 4, 1.0, 6
 _LATER_SECONDS = 2 * 86_400.0
 _OF_STATE = ("state restored", "state cut")
 _HELD = re.compile(r"run again after (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00)")
+_CLOSES = "--resume never"
 _UNIT = re.compile(r"\bp=(\d+)")
 _FILE = re.compile(r"(?:file:)?(/[^\s;,'\"]+)")
 
@@ -67,15 +68,23 @@ class Judge:
             if not done["code"]:
                 self.reported.clear()
                 return True
+            if _CLOSES in in_short(done):
+                self._close_run(in_short(done))
             problems = open_problems(done)
             failed = [why for why in (decide(self._site, problem, self._command) for problem in problems) if why]
-            if failed or not problems:
+            if len(failed) == len(problems):
                 break
         if self._site.plan.fault == "metastore restored":
             self.refused = self.refused or "; ".join([*failed, in_short(done)])  # what it points to is of another time
         elif not self.wrong:
             self._add("not decided" if failed else "stuck after decisions", "; ".join([*failed, in_short(done)]))
         return False
+
+    def _close_run(self, said: str) -> None:
+        """Close a run that cannot prove what is in use, as its message says, once both folders were compared."""
+        for unit in {line for line in said.split("; ") if " is in use, " in line}:
+            self._site.model.question(partition_of(unit) if self._site.plan.partitions else None)
+        self._command("backfill", "--table", self._site.table, *_CLOSES.split())
 
     def _passes(self) -> bool:
         """Run the job as people do, until it says that all is done; say whether it did."""
