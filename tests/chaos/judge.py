@@ -68,11 +68,10 @@ class Judge:
             if not done["code"]:
                 self.reported.clear()
                 return True
-            if _CLOSES in in_short(done):
-                self._close_run(in_short(done))
+            closed = _CLOSES in in_short(done) and self._close_run(in_short(done))
             problems = open_problems(done)
             failed = [why for why in (decide(self._site, problem, self._command) for problem in problems) if why]
-            if len(failed) == len(problems):
+            if len(failed) == len(problems) and not closed:
                 break
         if self._site.plan.fault == "metastore restored":
             self.refused = self.refused or "; ".join([*failed, in_short(done)])  # what it points to is of another time
@@ -80,11 +79,15 @@ class Judge:
             self._add("not decided" if failed else "stuck after decisions", "; ".join([*failed, in_short(done)]))
         return False
 
-    def _close_run(self, said: str) -> None:
-        """Close a run that cannot prove what is in use, as its message says, once both folders were compared."""
+    def _close_run(self, said: str) -> bool:
+        """Close a run that cannot prove what is in use, as its message says, once both folders were compared.
+
+        Returns:
+            Whether it is closed, and nothing else is left to do.
+        """
         for unit in {line for line in said.split("; ") if " is in use, " in line}:
             self._site.model.question(partition_of(unit) if self._site.plan.partitions else None)
-        self._command("backfill", "--table", self._site.table, *_CLOSES.split())
+        return not self._command("backfill", "--table", self._site.table, *_CLOSES.split())["code"]
 
     def _passes(self) -> bool:
         """Run the job as people do, until it says that all is done; say whether it did."""
