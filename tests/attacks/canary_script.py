@@ -283,9 +283,8 @@ def _report(root: Path) -> None:
     of_table = ["--table", "default.ruled"]
     access = ["audit", "access", "--column", "default.ruled.email", "--on", f"{datetime.now(timezone.utc):%Y-%m-%d}"]
     status = ["status", "--metrics", f"{root}/status.prom", "--html", f"{root}/status.html"]
-    shred = ["shred", "apply", "--key", "fin", "--yes", "--reason", "the day ends"]
-    keys = (["rotate", "--key", "pii", *of_table], shred)
-    commands = (["plan", *of_table], ["encrypt", *of_table], ["verify", *of_table], access, status, *keys)
+    rotate = ["rotate", "--key", "pii", *of_table]
+    commands = (["plan", *of_table], ["encrypt", *of_table], ["verify", *of_table], access, status, rotate)
     for number, command in enumerate(commands):
         (root / f"report-{number}").write_text(CliRunner().invoke(cli, [*command, *told]).output)
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SEED = int(os.environ.get("SPARKCRYPT_SEED", "1"))
 STATEMENTS = int(os.environ.get("SPARKCRYPT_STATEMENTS", "40"))
 SECONDS_PER_STATEMENT = 20
-EVENTS = ("encrypt.default.ruled", "rotate.default.ruled", "shred")
+EVENTS = ("encrypt.default.ruled", "rotate.default.ruled")
 REFUSED = (
     "which encrypts, and is written to",
     "before tags can follow it",
@@ -58,8 +58,6 @@ def test_no_canary_is_anywhere(fresh_jvm: FreshJvm, private_jar: Path, tmp_path:
     events = [json.loads(line) for line in (root / "lineage.json").read_text().splitlines()]
     told = Counter((event["job"]["name"].removeprefix("sparkcrypt."), event["eventType"]) for event in events)
     assert told == {(name, state): 1 for name in EVENTS for state in ("START", "COMPLETE")}
-    dark = events[-1]["outputs"]
-    assert {"fin": ["salary"]} in [found["facets"]["sparkcrypt_keys"]["shredded"] for found in dark]
     assert '"level": "info", "message": "default.ruled: ' in (root / "report-1").read_text()
     assert 'table="default.ruled"' in (root / "status.prom").read_text() and (root / "status.html").is_file()
     assert search(root, Canaries.of(SEED, "ruled")) == {}
