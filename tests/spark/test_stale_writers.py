@@ -364,7 +364,11 @@ class Flaky:
         self._catalog, self._lake, self._breaks = catalog, lake, breaks
 
     def __getattr__(self, name: str) -> Any:
-        """Return a method that fails as a refused connection does."""
+        """Return a method that fails as a refused connection does; the external catalog is as flaky."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name == "externalCatalog":
+            return lambda: Flaky(self._catalog.externalCatalog(), self._lake, self._breaks)
 
         def called(*arguments: Any) -> Any:
             if self._breaks.get(name, 0) > 0:
@@ -390,7 +394,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, lake: Lake, **breaks: int) -> None
 def test_one_broken_connection_is_no_answer(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass goes on where the metastore's connection breaks once at each kind of question."""
     policy, before = tagged(lake, PARTITIONED["using"])
-    breaking(monkeypatch, lake, getTableMetadata=1, listPartitions=1, listDatabases=1, listTables=1)
+    breaking(monkeypatch, lake, getTable=1, listPartitions=1, listDatabases=1, listTables=1)
     assert backfill(lake.spark, policy, databases=[lake.database]).outcome == "done"
     monkeypatch.undo()
     lake.spark.catalog.refreshTable("t")
@@ -402,7 +406,7 @@ def test_metastore_that_stays_away_is_not_a_table_that_is_not_there(
 ) -> None:
     """Where the second attempt fails too, the error says that the metastore cannot be asked."""
     policy, _ = tagged(lake, PARTITIONED["using"])
-    breaking(monkeypatch, lake, getTableMetadata=1_000)
+    breaking(monkeypatch, lake, getTable=1_000)
     with pytest.raises(Exception, match="the metastore cannot be asked") as caught:
         encrypt_table(lake.spark, "t", policy)
     assert not isinstance(caught.value, PlanError)
