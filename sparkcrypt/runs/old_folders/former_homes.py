@@ -7,7 +7,7 @@ all other files, which nobody else would find.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sparkcrypt.errors import VerificationError
@@ -192,11 +192,15 @@ def describe_move(table: Table) -> str | None:
     )
 
 
-def list_stray_files(table: OpenTable) -> list[FailedUnit]:
-    """Return the same as units of which something stays open, for a dry run; nothing is written.
+def list_stray_files(table: OpenTable, unknown: Sequence[StrayFiles] | None = None) -> list[FailedUnit]:
+    """Return stray files and unknown old folders as units of which something stays open; nothing is written.
 
     Journals are not authenticated, since this is only reported.  If one is damaged, nothing is returned: the next run
     reports it.
+
+    Args:
+        table: the table.
+        unknown: what `find_unknown_old` has found; it is called if this is None.
 
     Raises:
         VerificationError: there are such files, and the audit, which may have a decision on them, is not authentic.
@@ -207,7 +211,7 @@ def list_stray_files(table: OpenTable) -> list[FailedUnit]:
     except VerificationError:
         return []
     found = find_stray_files(table, journals, set(list_awaited(journals.values())))
-    found += find_unknown_old(table)
+    found += find_unknown_old(table) if unknown is None else unknown
     decided = _list_decided(table.trust) if found else {}
     strays = ((stray, _find_undecided(decided, stray)) for stray in found)
     return [FailedUnit(stray.unit, "OpenProblem", stray.describe(came)) for stray, came in strays if came]

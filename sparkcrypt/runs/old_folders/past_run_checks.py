@@ -203,7 +203,10 @@ def _has_nothing_left(table: OpenTable) -> bool:
     if not _has_no_old_files(table):
         return False
     return not (
-        find_stray_files(table, {}) or find_unknown_old(table) or list_stray_files(table) or read_open_problems(table)
+        find_stray_files(table, {})
+        or find_unknown_old(table)
+        or list_stray_files(table, unknown=())
+        or read_open_problems(table)
     )
 
 

@@ -160,7 +160,10 @@ class HadoopFiles:
         return _status(self.call("look at", path, lambda: system.getFileStatus(where)))
 
     def children(self, path: str) -> tuple[FileStatus, ...]:
-        """Return the direct children of a folder, sorted by path."""
+        """Return the direct children of a folder, sorted by path, without Hadoop's checksums of local files."""
+        local = _find_local(path)
+        if local is not None:
+            return tuple(_list_local(local))
         system, where = self.locate(path)
         entries = self.call("list", path, lambda: system.listStatus(where))
         return tuple(sorted((_status(entry) for entry in entries), key=lambda entry: entry.path))
@@ -434,6 +437,20 @@ def _read_local_status(local: str) -> FileStatus:
     is_folder, modified_ms = stat.S_ISDIR(status.st_mode), status.st_mtime_ns // 1_000_000
     length = 0 if is_folder else status.st_size
     return FileStatus(f"file:{local}", length, modified_ms, is_folder, access.owner, access.group, access.mode)
+
+
+def _list_local(folder: str) -> Iterator[FileStatus]:
+    try:
+        found = sorted(Path(folder).iterdir())
+    except OSError as error:
+        raise StorageError(f"cannot list {folder}: {error.strerror}") from error
+    for path in found:
+        if not (path.name.startswith(".") and path.name.endswith(".crc")):
+            try:
+                yield _read_local_status(str(path))
+            except StorageError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):  # deleted meanwhile, or a link to nowhere
+                    raise
 
 
 def _make_local_folder(local: str, mode: str | None) -> None:
