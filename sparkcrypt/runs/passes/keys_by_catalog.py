@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.decide.access_log import read_tables_read
-from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
+from sparkcrypt.errors import SparkcryptError, VerificationError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.material import version_of
@@ -115,12 +115,9 @@ class _Search:
         """Yield the tables of the catalog in a format that can be encrypted, except those that were left out."""
         catalog = self._catalog
         for name in (name for database in catalog.databases() for name in catalog.tables(database)):
-            try:
-                table = catalog.table(name)
-            except PlanError as error:
-                if catalog.exists(name):
-                    self.coverage.not_looked_at[name.replace("`", "")] = str(error)
-                continue
+            table = catalog.find(name)
+            if table is None:
+                continue  # dropped meanwhile
             self._names.add(normalized_table(table.full_name))
             if table.location:
                 self._locations.append(table.location)

@@ -195,11 +195,10 @@ def refuse_records_of_another(job: TableJob) -> None:
         name = None if run_id is None else Journal.open(log, run_id).run.table
     except VerificationError:
         return  # reported where the run's records are read
-    catalog = Catalog(job.table.spark)
-    if name is None or normalized_table(name) == normalized_table(job.table.target.name) or not catalog.exists(name):
+    if name is None or normalized_table(name) == normalized_table(job.table.target.name):
         return
-    other = catalog.table(name)
-    if other.uuid == table.uuid:
+    other = Catalog(job.table.spark).find(name)
+    if other is not None and other.uuid == table.uuid:
         raise PlanError(shared_text(table, [other]))
 
 

@@ -427,8 +427,8 @@ def table_locations(spark: SparkSession, policy: Policy) -> dict[str, dict[str, 
     catalog = Catalog(spark)
     found: dict[str, dict[str, str | None]] = {}
     for rule in policy.tables:
-        if catalog.exists(rule.name):
-            table = catalog.table(rule.name)
+        table = catalog.find(rule.name)
+        if table is not None:
             found[table.location] = {"table": rule.name, "uuid": table.uuid}
         default = catalog.default_location(rule.name)
         if default is not None:

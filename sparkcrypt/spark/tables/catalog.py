@@ -166,27 +166,27 @@ class Catalog:
             PlanError: there is no table of that name; the message has similar names.
             StorageError: the metastore cannot be reached, or does not answer.
         """
+        return self.find(name) or self._search(name)
+
+    def find(self, name: str) -> Table | None:
+        """Return a table, or None if there is none; a name without a database is one of the current database.
+
+        Raises:
+            PlanError: it is no name of a table.
+            StorageError: as for `table`.
+        """
         identifier = self._catalog.qualifyIdentifier(self.identifier(name))
         database, table = option(identifier.database()), identifier.table()
         try:
             found = ask_metastore(lambda: self._catalog.externalCatalog().getTable(database, table))
         except JVM_ERRORS as error:
             if read_java_error(error)[0].rpartition(".")[2] in _NO_SUCH:
-                return self._search(name, error)
+                return None
             why = ": ".join(read_java_error(error))
             if any(_DERBY_IS_HELD in text for text in _list_causes(error)):
                 why = "another process has its Derby database open; end that one, or use a metastore service"
             raise StorageError(f"table {name}: the metastore cannot be asked: {why}") from error
         return self._read_entry(found)
-
-    def find(self, name: str) -> Table | None:
-        """Return a table, or None if there is none of that name; see `table`."""
-        try:
-            return self.table(name)
-        except PlanError:
-            if self.exists(name):
-                raise
-            return None
 
     def _read_entry(self, found: Any) -> Table:
         """Return the table of a CatalogTable as the external catalog has it."""
@@ -214,7 +214,7 @@ class Catalog:
             unused=options if provider == HIVE else properties,
         )
 
-    def _search(self, name: str, error: BaseException) -> Table:
+    def _search(self, name: str) -> Table:
         """Return the one table of another database that a name without a database means.
 
         Raises:
@@ -233,9 +233,9 @@ class Catalog:
         if found:
             raise PlanError(
                 f"{here}it is in several databases: {', '.join(found)}; name the database too, as in {found[0]}"
-            ) from error
+            )
         near = describe_near_names(name, self._names)
-        raise PlanError(f"{here}{near}SHOW TABLES lists what is there") from error
+        raise PlanError(f"{here}{near}SHOW TABLES lists what is there")
 
     def _describe(self) -> str:
         """Return where the session catalog is, since a session without one of its own silently makes an empty one."""
@@ -379,14 +379,13 @@ class Catalog:
     def _list(self, table: Table, having: Mapping[str, str] | None) -> Any:
         """Return a Scala sequence of the partitions that have some values."""
         machine = jvm(self._spark)
-        if having is None:
-            external, none = self._catalog.externalCatalog(), machine.scala.Option.empty()
-            return external.listPartitions(table.database, table.name, none)
-        wanted = machine.java.util.HashMap()
-        for name, value in having.items():
-            wanted.put(name, value)
-        chosen = machine.org.apache.spark.api.python.PythonUtils.toScalaMap(wanted)
-        return self._catalog.listPartitions(self.identifier(table.quoted), machine.scala.Option.apply(chosen))
+        wanted = machine.scala.Option.empty()
+        if having is not None:
+            values = machine.java.util.HashMap()
+            for name, value in having.items():
+                values.put(name, value)
+            wanted = machine.scala.Option.apply(machine.org.apache.spark.api.python.PythonUtils.toScalaMap(values))
+        return self._catalog.externalCatalog().listPartitions(table.database, table.name, wanted)
 
     def set_options(self, table: Table, options: Mapping[str, str]) -> None:
         """Set the properties that reach the table's writers: TBLPROPERTIES of a Hive table, else SERDEPROPERTIES."""
@@ -413,7 +412,7 @@ class Catalog:
             if text in str(listed):
                 for entry in to_list(self._spark, listed):
                     if text in str(entry):
-                        yield self.table(f"{quote_name(database)}.{quote_name(str(entry.identifier().table()))}")
+                        yield self._read_entry(entry)
 
     def list_entries(self) -> Iterator[tuple[str, str]]:
         """Yield the quoted full name of each table, with the text of its catalog entry."""

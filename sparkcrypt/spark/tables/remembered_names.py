@@ -97,7 +97,8 @@ def forget_tags(spark: SparkSession, name: str) -> RememberedName | None:
     catalog = Catalog(spark)
     identifier = catalog.identifier(name)
     database, table = str(option(identifier.database())), str(identifier.table())
-    if catalog.exists(name) and _own_tags(catalog.table(name)):
+    found = catalog.find(name)
+    if found is not None and _own_tags(found):
         raise PlanError(
             f"{name} has tags, which say what its name requires; allowed: a table that was dropped, or has no tag; "
             f"remove them: `sparkcrypt tags unset {name} COLUMN…`"

@@ -251,14 +251,19 @@ def rule_changes(
     catalog = Catalog(spark)
     if policy is not None:
         rules = [_with_tags_of(rule, policy) for rule in rules]
-    named = {rule.name: rule for rule in _unite_rules(rules) if rule.location is None or catalog.exists(rule.name)}
-    absent = tuple(name for name in named if not catalog.exists(name))
-    tables = {catalog.table(name).quoted: rule for name, rule in named.items() if name not in absent}
+    ruled: dict[str, tuple[Table, TableRule]] = {}
+    absent = []
+    for rule in _unite_rules(rules):
+        table = catalog.find(rule.name)
+        if table is not None:
+            ruled[table.quoted] = table, rule
+        elif rule.location is None:
+            absent.append(rule.name)
     for table in catalog.find_tables_with_text(RULE_MARK):
-        tables.setdefault(table.quoted, TableRule(table.full_name))
+        ruled.setdefault(table.quoted, (table, TableRule(table.full_name)))
     effect: Effect = "whole" if remove else "guarded"
-    changes = (rule_change(spark, catalog.table(name), rule, policy, effect=effect) for name, rule in tables.items())
-    return tuple(change for change in changes if change.is_needed or change.held), absent
+    changes = (rule_change(spark, table, rule, policy, effect=effect) for table, rule in ruled.values())
+    return tuple(change for change in changes if change.is_needed or change.held), tuple(absent)
 
 
 def _with_tags_of(rule: TableRule, policy: Policy) -> TableRule:

@@ -147,13 +147,9 @@ class Metastore:
     def __init__(self, only: Table) -> None:
         self._only = only
 
-    def exists(self, name: str) -> bool:
-        """Return whether it is the table."""
-        return name.lower() == self._only.full_name
-
-    def table(self, _name: str) -> Table:
-        """Return the table."""
-        return self._only
+    def find(self, name: str) -> Table | None:
+        """Return the table if the name is its own."""
+        return self._only if name.lower() == self._only.full_name else None
 
     def find_tables_with_text(self, text: str) -> list[Table]:
         """Return the table if a rule left its mark there."""

@@ -72,7 +72,7 @@ class Listed(Catalog):
 
     def look_for(self, name: str) -> Any:
         """Look for a name that the metastore has not found."""
-        return self._search(name, ValueError())
+        return self._search(name)
 
 
 def test_the_only_table_of_a_name_is_taken_with_a_note(caplog: pytest.LogCaptureFixture) -> None:
