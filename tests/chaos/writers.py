@@ -18,6 +18,9 @@ from tests.chaos.workers import WorkerDiedError, WorkerError
 class Writers:
     """Does the writes of a phase, and tells the model what became of them.
 
+    Spark's committer deletes the table's folder ``_temporary`` when a job ends, whoever else writes there: files of a
+    second job may be lost without an error.  Two jobs are therefore never at work on a table, other than killed ones.
+
     Args:
         site: of the round.
         lanes: of the phase.
@@ -26,6 +29,7 @@ class Writers:
     def __init__(self, site: Site, lanes: Sequence[Sequence[Write]]) -> None:
         self._site = site
         self._locks, self._victims = [threading.Lock() for _ in lanes], threading.Lock()
+        self._committing = threading.Lock()
         self.threads = [
             threading.Thread(target=self._lane, args=(number, lane), daemon=True) for number, lane in enumerate(lanes)
         ]
@@ -80,15 +84,16 @@ class Writers:
     def _insert(self, p: Partition, write: Write) -> str | None:
         site, into = self._site, not write.kind.startswith("overwrite")
         ids = site.new_ids(2)
-        error = site.attempt(
-            "insert",
-            table=site.table,
-            ids=ids,
-            partition=p,
-            verb="INTO" if into else "OVERWRITE",
-            dynamic=write.kind == "overwrite dynamic",
-            seconds=write.seconds,
-        )
+        with self._committing:
+            error = site.attempt(
+                "insert",
+                table=site.table,
+                ids=ids,
+                partition=p,
+                verb="INTO" if into else "OVERWRITE",
+                dynamic=write.kind == "overwrite dynamic",
+                seconds=write.seconds,
+            )
         tell = site.model.added if into else site.model.replaced
         tell(p, ids, succeeded=error is None)
         return error
@@ -120,7 +125,8 @@ class Writers:
         if p is not None and not rows:
             return "nothing there"
         without = rows[: max(1, int(len(rows) * write.part))] if write.kind == "erase" else []
-        error = site.attempt("rewrite", table=site.table, partition=p, without=without, seconds=write.seconds)
+        with self._committing:
+            error = site.attempt("rewrite", table=site.table, partition=p, without=without, seconds=write.seconds)
         site.model.rewritten(p, without, succeeded=error is None)
         return error
 
