@@ -10,7 +10,7 @@ from tests.chaos.model import Wrong
 from tests.chaos.site import Site
 from tests.chaos.workers import WorkerDiedError, WorkerError
 
-_GONE = re.compile(r"FileNotFound|FILE_NOT_EXIST|PATH_NOT_FOUND|does not exist|No such file", re.IGNORECASE)
+_GONE = re.compile(r"FileNotFound|NoSuchFile|FILE_NOT_EXIST|PATH_NOT_FOUND|does not exist|No such file", re.IGNORECASE)
 _RENAMED = re.compile(r"TABLE_OR_VIEW_NOT_FOUND|NoSuchTable|table not found", re.IGNORECASE)
 _MOST_IN_A_ROW = 6
 

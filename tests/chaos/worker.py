@@ -19,6 +19,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     session = _session(json.loads(sys.argv[1]))
+    from sparkcrypt.spark.jvm.failures import list_java_errors
     from tests.chaos.actions import Actions
 
     actions, mutex = Actions(session), threading.Lock()
@@ -34,7 +35,8 @@ def main() -> None:
             answer(number=number, value=getattr(actions, name)(**command))
         except BaseException as error:  # noqa: BLE001  # whatever it is, the round must hear of it
             traceback.print_exc()
-            answer(number=number, error=f"{type(error).__name__}: {str(error)[:2000]}")
+            causes = "; ".join(list_java_errors(error)[1:])
+            answer(number=number, error=f"{type(error).__name__}: {causes[:2000]} {str(error)[:2000]}")
 
     answer(number=0, value=os.getpid())
     for line in sys.stdin:
