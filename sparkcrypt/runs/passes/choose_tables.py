@@ -224,8 +224,7 @@ class Gate:
         with self._mutex:
             if table.database not in self._folders:
                 self._folders[table.database] = folders_of_tables(opened.spark, table.database, aliases)
-        partitions = Catalog(opened.spark).partitions(table) if table.partition_columns else ()
-        places = [partition.location for partition in partitions]
+        places = opened.in_use.units(seconds_old=10.0).values() if table.partition_columns else ()
         shared = describe_sharing(table, places, self._folders[table.database], aliases)
         if shared is None:
             return None

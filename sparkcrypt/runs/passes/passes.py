@@ -289,9 +289,12 @@ class _Pass:
         if not target.plan.encrypted and target.uuid is None and not self._drifts(opened, passed):
             self._keep(record, passed, target)
             return  # no column is tagged or encrypted, so the table is not changed: it gets no identity either
-        target = target if run.dry_run else self._identify(target)
+        if not run.dry_run:
+            identified = self._identify(target)
+            if identified.table != target.table:
+                target, opened = identified, self._open(identified)
         passed.record = record = record.of_table(target.table_id)
-        report = self._run(opened if run.dry_run else self._open(target), run, passed)
+        report = self._run(opened, run, passed)
         if self._keys is not None:
             report = self._keys.add_missing(self._with_rule(report, target), opened.store)
         passed.reports.append(report)
