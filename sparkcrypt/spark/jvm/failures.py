@@ -17,6 +17,7 @@ _OTHER_PYTHON = re.compile(
     r"Python in worker has different version:? ?\(?(?P<worker>[^()]*?)\)? than that in driver:? (?P<driver>[0-9.]+)"
 )
 _NO_PYTHON = re.compile(r'Cannot run program "(?P<program>[^"]+)"(?: \([^)]*\))?: (?:error=2|Exec failed)')
+_BROKEN_PYTHON = re.compile(r"Error from python worker:\s*\n(?P<said>.*?)\n\s*PYTHONPATH was:", re.DOTALL)
 _LONGEST = 400
 _MOST_CAUSES = 20
 
@@ -41,17 +42,20 @@ def find_carried_error(error: BaseException) -> SparkcryptError | None:
 
 def _explain_python(text: str) -> ConfigError | None:
     """Return what is wrong with the Python of executors, if an exception's text is about that."""
-    other, missing = _OTHER_PYTHON.search(text), _NO_PYTHON.search(text)
+    other, missing, broken = _OTHER_PYTHON.search(text), _NO_PYTHON.search(text), _BROKEN_PYTHON.search(text)
     if other is not None:
         numbers = ".".join(re.findall(r"\d+", other["worker"])) or other["worker"]
-        reason, needed = f"is {numbers}, and that of the driver {other['driver']}", other["driver"]
+        reason, needed = f"is {numbers}, and that of the driver {other['driver']}", f"a Python {other['driver']}"
     elif missing is not None and "python" in missing["program"].lower():
-        reason, needed = f"is {missing['program']}, which is not there", "the driver's version"
+        reason, needed = f"is {missing['program']}, which is not there", "a Python of the driver's version"
+    elif broken is not None:
+        said = broken["said"].strip().splitlines()[-1:] or ["it says nothing"]
+        reason, needed = f"does not start: {said[0].strip()}", "a Python of the driver's version"
     else:
         return None
     return ConfigError(
         f"the Python of an executor {reason}; allowed: the same minor version on the driver and on every executor; set "
-        f"PYSPARK_PYTHON, or --conf spark.pyspark.python=PATH, to a Python {needed} that every executor has"
+        f"PYSPARK_PYTHON, or --conf spark.pyspark.python=PATH, to {needed} that every executor has"
     )
 
 

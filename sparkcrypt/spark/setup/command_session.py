@@ -41,6 +41,7 @@ _QUIET = {"spark.log.level": "FATAL", "spark.ui.showConsoleProgress": "false"}
 _STDERR = 2
 _HELD_CHUNKS, _CHUNK_BYTES = 1_000, 1 << 16
 _OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
+_PYTHON = "spark.pyspark.python"
 """Set by spark-submit, whose JVM starts before Python does, with the logging that its user configured."""
 _SHARED: ContextVar[Callable[[], SparkSession] | None] = ContextVar("_SHARED", default=None)
 """What returns the session of the commands in a `shared_session`."""
@@ -280,7 +281,10 @@ def _launch(builder: SparkSession.Builder, options: tuple[str, ...] | None, prin
         prints = {"stdout": prints_to, "stderr": prints_to}
         gateway = launch_gateway(conf, prints)  # type: ignore[no-untyped-call]  # pyspark's
         SparkContext._ensure_initialized(gateway=gateway)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    context = spark.sparkContext
+    context.pythonExec = spark.conf.get(_PYTHON, context.pythonExec) or context.pythonExec  # as spark-submit takes it
+    return spark
 
 
 def print_error_line(text: str) -> bool:

@@ -76,6 +76,11 @@ def test_no_java_is_told_before_spark_is_started(monkeypatch: pytest.MonkeyPatch
             'java.io.IOException: Cannot run program "python3.9": error=2, No such file or directory',
             "is python3.9, which is not there;",
         ),
+        (
+            "org.apache.spark.SparkException: \nError from python worker:\n  /env/bin/python: No module named pyspark\n"
+            "PYTHONPATH was:\n  /spark/python/lib/pyspark.zip\n",
+            "does not start: /env/bin/python: No module named pyspark;",
+        ),
     ],
 )
 def test_another_python_on_executors_is_told(text: str, told: str) -> None:
