@@ -20,7 +20,8 @@ BENCHMARKS = (
         "scale",
         "cluster",
     ),
-    *("state_growth", "access_events", "read_costs", "skipping", "rotation", "many_writers", "orc", "units", "start", "estate"),
+    *("state_growth", "access_events", "read_costs", "skipping", "rotation", "many_writers", "orc", "units", "start"),
+    *("estate", "petabyte"),
 )
 
 

@@ -11,7 +11,7 @@ from bench.__main__ import BENCHMARKS
 from bench.harness import RESULTS, RUNS, Report
 from bench.pages import PAGE, rendered, shown
 
-LONG = {"cluster", "estate", "many_writers", "rotation", "units"}
+LONG = {"cluster", "estate", "many_writers", "petabyte", "rotation", "units"}
 """Benchmarks of which one run takes minutes: a bar says whether it holds for that one."""
 
 
