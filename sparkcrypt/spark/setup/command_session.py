@@ -40,8 +40,8 @@ _QUIET = {"spark.log.level": "FATAL", "spark.ui.showConsoleProgress": "false"}
 """At ERROR every failed task prints its whole Java stack trace before the one line with the reason."""
 _STDERR = 2
 _HELD_CHUNKS, _CHUNK_BYTES = 1_000, 1 << 16
-_OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 _PYTHON = "spark.pyspark.python"
+_OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, whose JVM starts before Python does, with the logging that its user configured."""
 _SHARED: ContextVar[Callable[[], SparkSession] | None] = ContextVar("_SHARED", default=None)
 """What returns the session of the commands in a `shared_session`."""
