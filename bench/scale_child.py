@@ -38,7 +38,7 @@ tables: {bench.t: {tags: {c0: [pii]}}}
 class Folder:
     """A folder of partitions, as a target of a scan."""
 
-    uuid = None
+    uuid, format = None, "parquet"
 
     def __init__(self, root: Path, plan: Any, share: float) -> None:
         """Select this share of the partitions, from the first."""
