@@ -163,7 +163,7 @@ class HadoopFiles:
         """Return the direct children of a folder, sorted by path, without Hadoop's checksums of local files."""
         local = _find_local(path)
         if local is not None:
-            return tuple(_list_local(local))
+            return tuple(_read_children(path, local))
         system, where = self.locate(path)
         entries = self.call("list", path, lambda: system.listStatus(where))
         return tuple(sorted((_status(entry) for entry in entries), key=lambda entry: entry.path))
@@ -173,10 +173,7 @@ class HadoopFiles:
         local = hadoop_local_path(path)
         if local is None:
             return tuple(child.name for child in self.children(path))
-        try:
-            return tuple(sorted(path.name for path in Path(local).iterdir()))
-        except OSError as error:
-            raise StorageError(f"cannot list {path}: {error.strerror}") from error
+        return tuple(child.name for child in _list_local(path, local))
 
     def listed_in_jvm(self, path: str, lister: str) -> str | None:
         """Return the result of a static method ``contents`` of the jar for a folder; None without the jar."""
@@ -439,15 +436,18 @@ def _read_local_status(local: str) -> FileStatus:
     return FileStatus(f"file:{local}", length, modified_ms, is_folder, access.owner, access.group, access.mode)
 
 
-def _list_local(folder: str) -> Iterator[FileStatus]:
+def _list_local(path: str, local: str) -> list[Path]:
     try:
-        found = sorted(Path(folder).iterdir())
+        return sorted(Path(local).iterdir())
     except OSError as error:
-        raise StorageError(f"cannot list {folder}: {error.strerror}") from error
-    for path in found:
-        if not (path.name.startswith(".") and path.name.endswith(".crc")):
+        raise StorageError(f"cannot list {path}: {error.strerror}") from error
+
+
+def _read_children(path: str, local: str) -> Iterator[FileStatus]:
+    for child in _list_local(path, local):
+        if not (child.name.startswith(".") and child.name.endswith(".crc")):
             try:
-                yield _read_local_status(str(path))
+                yield _read_local_status(str(child))
             except StorageError as error:
                 if not isinstance(error.__cause__, FileNotFoundError):  # deleted meanwhile, or a link to nowhere
                     raise
