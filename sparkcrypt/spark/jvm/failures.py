@@ -43,14 +43,15 @@ def find_carried_error(error: BaseException) -> SparkcryptError | None:
 def _explain_python(text: str) -> ConfigError | None:
     """Return what is wrong with the Python of executors, if an exception's text is about that."""
     other, missing, broken = _OTHER_PYTHON.search(text), _NO_PYTHON.search(text), _BROKEN_PYTHON.search(text)
+    needed = "a Python of the driver's version"
     if other is not None:
         numbers = ".".join(re.findall(r"\d+", other["worker"])) or other["worker"]
         reason, needed = f"is {numbers}, and that of the driver {other['driver']}", f"a Python {other['driver']}"
     elif missing is not None and "python" in missing["program"].lower():
-        reason, needed = f"is {missing['program']}, which is not there", "a Python of the driver's version"
+        reason = f"is {missing['program']}, which is not there"
     elif broken is not None:
         said = broken["said"].strip().splitlines()[-1:] or ["it says nothing"]
-        reason, needed = f"does not start: {said[0].strip()}", "a Python of the driver's version"
+        reason = f"does not start: {said[0].strip()}"
     else:
         return None
     return ConfigError(
